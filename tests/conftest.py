@@ -17,7 +17,7 @@ from tests import absent, profiles
 
 ROOT = Path(__file__).parent.parent
 
-# At level 1, LLVM compiles for the CPU in two thirds of the time it takes at level 3, and the results
+# At level 1, LLVM takes two thirds of the time of level 3 to compile for the CPU, and the results
 # are the same. What it compiled is kept apart from readers' kernels, which should be fast.
 FAST_TO_COMPILE = {"NUMBA_OPT": "1", "NUMBA_CACHE_DIR": str(ROOT / "build" / "numba")}
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

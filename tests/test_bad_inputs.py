@@ -419,7 +419,15 @@ INNER = (
     *(f"compiler_report.{name}" for name in ("l*", "s*", "a[rn]*", "assembled")),
     *("*Allocator.[fn]*", "reservations.*.*", "layouts.[Cfw]*", "prefix_cache.[cw]*"),  # paging
     *("paged.[!pf]*", "paged.TorchLaunch", "tiny_lm.Layer*", "tiny_lm.TinyLM.[nr]*", "work.c*"),
-    *("runner.[!bR]*", "runner.Runner.a*", "scheduler.*.[!a]*", "scheduler.n*", "request.*", "rope.*", "model.*"),
+    *(
+        "runner.[!bR]*",
+        "runner.Runner.a*",
+        "scheduler.*.[!a]*",
+        "scheduler.n*",
+        "request.*",
+        "rope.*",
+        "model.*",
+    ),
     "full.unmasked_attention",  # takes no alibi_slopes; all others are tried
     *("checkpoint.[!l]*", "llm.as_list", "tokenizer.*"),
 )

@@ -13,6 +13,7 @@ from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.online import empty_part, merge, part_of
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.paging.layouts import by_token, gather
+from pa_tutorial.paging.quantization import dequantized
 
 Probe = dict[str, Tensor]
 
@@ -94,6 +95,8 @@ def gather_then_attend(step: DecodeStep, probe: Probe | None = None) -> Tensor:
     for sequence, seq_len in enumerate(step.seq_lens.tolist()):  # NEW
         # K and V [seq_len, num_kv_heads, head_size]
         k, v = gather(step.k_cache, step.v_cache, step.block_tables[sequence], seq_len)  # NEW
+        if step.k_scale is not None:  # an 8-bit cache
+            k, v = dequantized(k, step.k_scale), dequantized(v, step.v_scale)
         probes.append({})
         query = step.q[sequence : sequence + 1]
         outs.append(cached_attention(query, k, v, step.scale, step.alibi_slopes, probes[-1]))
@@ -146,6 +149,8 @@ def stream_blocks(step: DecodeStep, probe: Probe | None = None) -> Tensor:
         # k, v [num_seqs, num_kv_heads, block_size, head_size]: one block of each sequence
         k = k_tokens[numbers].flatten(3).transpose(1, 2).float()
         v = v_tokens[numbers].transpose(1, 2).float()
+        if step.k_scale is not None:  # an 8-bit cache: one scale per KV head
+            k, v = k * step.k_scale[:, None, None], v * step.v_scale[:, None, None]
         # A weight of 0 doesn't remove NaN, because 0 * NaN is NaN. So V is cleared first.
         v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # NEW
 

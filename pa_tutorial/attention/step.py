@@ -1,6 +1,7 @@
 """One decode step over a paged cache: what it reads, checked once and passed on as a whole."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +20,8 @@ from pa_tutorial.arguments import (
     whole_number,
 )
 from pa_tutorial.attention.full import require_heads_that_fit
-from pa_tutorial.paging.layouts import DTYPES, require_caches
+from pa_tutorial.paging.layouts import DTYPES, checked_scales, require_caches
+from pa_tutorial.paging.quantization import FLOAT8, Scale
 
 SLOPE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -53,6 +55,9 @@ class DecodeStep:
     scale: float
     alibi_slopes: Tensor | None = None
 
+    k_scale: ClassVar[None] = None
+    v_scale: ClassVar[None] = None
+
     def __post_init__(self) -> None:
         self._require_readable()
         self._require_shapes()
@@ -66,7 +71,7 @@ class DecodeStep:
 
     def _require_readable(self) -> None:
         """Tensors with elements, all on the device of q."""
-        tensors = {name: value for name, value in vars(self).items() if name != "scale"}
+        tensors = {name: value for name, value in vars(self).items() if "scale" not in name}
         if self.alibi_slopes is None:
             del tensors["alibi_slopes"]
         for name, tensor in tensors.items():
@@ -80,6 +85,10 @@ class DecodeStep:
         require_floats(q=q, k_cache=self.k_cache)
         must = "it must have 3 dimensions: [num_seqs, num_heads, head_size]"
         require_shape(q.dim() == 3, "q", q, must)
+        if self.k_cache.dtype in FLOAT8:
+            allowed = "float32, float16 or bfloat16; an 8-bit cache needs a QuantizedStep"
+            is_quantized = isinstance(self, QuantizedStep)
+            require(is_quantized, "k_cache.dtype", self.k_cache.dtype, allowed)
         num_seqs = q.shape[0]
         _, num_kv_heads, _, head_size = require_caches(self.k_cache, self.v_cache)
         require_heads_that_fit(q, num_kv_heads, head_size, self.alibi_slopes)
@@ -133,16 +142,41 @@ class DecodeStep:
         return self.alibi_slopes.float()
 
 
-def require_for_kernel(step: DecodeStep, layout: str) -> None:
+@dataclass(frozen=True)
+class QuantizedStep(DecodeStep):
+    """A decode step over an 8-bit cache, whose numbers are what is stored times a scale.
+
+    k_scale, v_scale  a number, or [num_kv_heads]; afterwards [num_kv_heads] float32
+
+    Raises as DecodeStep and checked_scale do.
+    """
+
+    k_scale: Scale = None
+    v_scale: Scale = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.k_cache, self.v_cache, self.k_scale, self.v_scale
+        for name, scale in zip(("k_scale", "v_scale"), checked_scales(*given), strict=True):
+            object.__setattr__(self, name, scale)
+
+
+def require_for_kernel(step: DecodeStep, layout: str, reads_float8: bool = False) -> None:
     """Raise TypeError or ValueError unless this is a DecodeStep with its cache in this layout,
-    "vllm" or "plain", and q and the cache have the same dtype, one that the kernels support."""
+    "vllm" or "plain", and q and the cache have the same dtype, one that the kernels support.
+
+    reads_float8  whether the cache may also be 8-bit
+    """
     require_type(hasattr(step, "require_strides"), "step", step, "a DecodeStep")
     dims, name = {"vllm": (5, "vLLM's"), "plain": (4, "the plain")}[layout]
     shape, allowed = list(step.k_cache.shape), f"of {dims} dimensions: {name} layout"
     require(len(shape) == dims, "k_cache.shape", shape, allowed)
     dtype, cached = step.q.dtype, step.k_cache.dtype
     require(dtype in DTYPES, "q.dtype", dtype, f"one of {', '.join(map(str, DTYPES))}")
-    require(dtype == cached, "q.dtype", dtype, f"{cached}, as the cache")
+    if cached in FLOAT8:
+        require(reads_float8, "k_cache.dtype", cached, f"{dtype}, as q: this kernel has no float8")
+    else:
+        require(dtype == cached, "q.dtype", dtype, f"{cached}, as the cache")
 
 
 def require_blocks_and_lengths(

@@ -76,7 +76,8 @@ def _run(
     if function is OURS:
         if name in STAGES and (why := STAGES[name].why_absent()):
             raise ImportError(f"stage {name} cannot run here: {why}")
-        return run_trials(name, _trials(name, draw, short), None)
+        takes = ("k_scale", "v_scale") if name in STAGES else ()  # 8-bit caches too
+        return run_trials(name, _trials(name, draw, short, takes), None)
     if not callable(function) and not isinstance(function, Backend):
         raise TypeError(f"function is {function!r}; it must be callable")
     return run_trials(name, _trials(name, draw, short, takes), function)

@@ -147,12 +147,14 @@ def stage_trials(stage: Stage, short: bool = False, takes: Sequence[str] = ()) -
     """The cases of a stage, each against the oracle and against the stages before it.
 
     short  only the cases of SHORT_CHECK, in its order
-    takes  what a function in the stage's place takes by name: see Candidate
+    takes  what a function in the stage's place takes by name: see Candidate. Without the scales,
+           there are no cases with an 8-bit cache
     """
     return [
         stage_trial(stage, case_id, takes=takes)
         for case_id in (SHORT_CHECK if short else CASES)
         if stage.is_checked_on(CASES[case_id])
+        and ("k_scale" in takes or not getattr(CASES[case_id], "cache_dtype", None))
     ]
 
 
@@ -165,7 +167,11 @@ def stage_trial(
     """One case of a stage. Pass `bounds` to replace the recorded ones while recording them."""
     problem = CASES[case_id]
 
-    before = {name: partial(STAGES[name].run, problem) for name in stage.checked_against}
+    before = {
+        name: partial(STAGES[name].run, problem)
+        for name in stage.checked_against
+        if STAGES[name].reads(problem)
+    }
     return Trial(
         name=case_id,
         isolates=problem.isolates,

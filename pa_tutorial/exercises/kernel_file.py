@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.attention.step import DecodeStep, require_for_kernel
 from pa_tutorial.backends import Backend
 from pa_tutorial.kernels.cuda_backends import geometry_of
 from pa_tutorial.kernels.cuda_launch import as_stored
@@ -152,6 +152,7 @@ class KernelFile:
         Raises TypeError or ValueError, naming the argument, for a step that no kernel takes.
         """
         partition_size = partition_size if self.name == "v2" else 0
+        require_for_kernel(step, "vllm")
         geometry = geometry_of(step, NUM_THREADS, partition_size)
         constants = {name: getattr(geometry, name) for name in OF_A_STEP} | {"DTYPE": step.q.dtype}
         if partition_size:

@@ -29,6 +29,7 @@ from pa_tutorial.kernels.on_gpu import max_shared_bytes
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.paging.quantization import FLOAT8
 from pa_tutorial.simt.gpus import MAX_GRID_YZ
 from pa_tutorial.simt.simulate import MAX_SHARED
 
@@ -59,6 +60,7 @@ class NaiveBackend(CudaBackend):
         self, step: DecodeStep, num_threads: int = 128, max_seq_len: int | None = None
     ) -> NaiveLaunch:
         """The launch of naive_kernel. Sizes and errors are as for PagedBackend.prepare."""
+        require_for_kernel(step, "vllm")
         geometry, q = geometry_of(step, num_threads), step.q
         max_seq_len = step.longest(max_seq_len)
         shared_bytes = FLOAT_BYTES * max_seq_len
@@ -121,7 +123,7 @@ class PartitionedBackend(CudaBackend):
         memory than a short one, except 8 bytes per partition.
         Source: vLLM, csrc/attention/paged_attention_v2.cu.
         """
-        require_for_kernel(step, "vllm")
+        require_for_kernel(step, "vllm", reads_float8=True)
         partition_size, size = whole_number("partition_size", partition_size), step.block_size
         allowed = f"a multiple of block_size, which is {size}; v1 has no partitions"
         fits = partition_size >= 1 and partition_size % size == 0
@@ -155,6 +157,8 @@ def paged_launch(
         "q_stride": step.q.stride(0),
         "kv_block_stride": step.k_cache.stride(0),
         "kv_head_stride": step.k_cache.stride(1),
+        "k_scale": scale_of(step, step.k_scale),
+        "v_scale": scale_of(step, step.v_scale),
     }
     sizes, out = (geometry, grid, shared_bytes), written["out"]
     return PagedLaunch(kernel, *sizes, arguments, out, unwritten=unwritten)
@@ -209,6 +213,11 @@ def arguments_of(step: DecodeStep, memory: Callable[[Tensor], Tensor] = flat) ->
     }
 
 
+def scale_of(step: DecodeStep, scale: Tensor | None) -> Tensor:
+    """[num_kv_heads] float32. A kernel for another cache than an 8-bit one doesn't read it."""
+    return torch.ones(step.k_cache.shape[1], device=step.q.device) if scale is None else scale
+
+
 def not_written(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """A tensor of NaN."""
     return torch.full(shape, float("nan"), dtype=dtype or like.dtype, device=like.device)
@@ -219,7 +228,7 @@ def not_written(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None 
 
 def geometry_of(step: DecodeStep, num_threads: int, partition_size: int = 0) -> Geometry:
     """The geometry of a step. Raises TypeError or ValueError for what no kernel can take."""
-    require_for_kernel(step, "vllm")
+    require_for_kernel(step, "vllm", reads_float8=True)
     x = 16 // step.k_cache.element_size()
     require(step.k_cache.shape[4] == x, "k_cache.shape[4]", step.k_cache.shape[4], f"x = {x}")
     step.require_strides(k_dims=3, v_dims=2)
@@ -233,6 +242,7 @@ def geometry_of(step: DecodeStep, num_threads: int, partition_size: int = 0) -> 
         num_threads=num_threads,
         partition_size=partition_size,
         num_queries_per_kv=num_heads // step.k_cache.shape[1],
+        cache_dtype=step.k_cache.dtype if step.k_cache.dtype in FLOAT8 else None,
     )
 
 
@@ -267,7 +277,7 @@ def require_aligned(geometry: Geometry, step: DecodeStep) -> None:
         allowed = f"at a multiple of {num_bytes}, the bytes of one load"
         require(past == 0, f"{name}.data_ptr()", where, allowed)
         for dim, distance in enumerate(strides(tensor)[:dims]):
-            stride = distance * geometry.ITEMSIZE
+            stride = distance * tensor.element_size()
             allowed = f"a multiple of {num_bytes} bytes, the size of one load"
             require(stride % num_bytes == 0, f"{name}.stride({dim})", f"{stride} bytes", allowed)
 

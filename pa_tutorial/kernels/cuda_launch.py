@@ -19,6 +19,7 @@ from pa_tutorial.kernels.intermediates import (
     scores,
 )
 from pa_tutorial.kernels.on_gpu import OnGpu
+from pa_tutorial.paging.quantization import FLOAT8
 from pa_tutorial.simt import Report, launch
 
 SIMULATED = (
@@ -164,8 +165,11 @@ def say_simulated() -> None:
 
 
 def as_stored(tensor: Tensor) -> Tensor:
-    """The tensor as a kernel stores its elements: bfloat16 viewed as uint16, the same memory."""
+    """The tensor as a kernel stores its elements: bfloat16 viewed as uint16, float8 as uint8, the
+    same memory."""
     require_tensor("tensor", tensor)
+    if tensor.dtype in FLOAT8:
+        return tensor.view(torch.uint8)
     return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
 
 

@@ -1,7 +1,7 @@
-"""float32, float16 and bfloat16 in a kernel: how an element is stored and converted.
+"""float32, float16, bfloat16 and float8 in a kernel: how an element is stored and converted.
 
 A kernel computes in float32. Neither NumPy nor Numba has bfloat16, so its 16 bits are stored as
-uint16. They are the upper half of a float32, so widening is a shift.
+uint16. They are the upper half of a float32, so widening is a shift. A float8 is stored as uint8.
 Source: vLLM, csrc/attention/dtype_float32.cuh, dtype_float16.cuh, dtype_bfloat16.cuh.
 """
 
@@ -13,11 +13,13 @@ import torch
 from numba import cuda, float32, int32, types, uint16, uint32
 from numba.cuda import libdevice
 
+from pa_tutorial.paging.quantization import FLOAT8
 from pa_tutorial.simt import LaneAccess, twin
 
 float16 = types.float16
 SIGN_CLEARED = 0x7FFFFFFF
 INFINITY = 0x7F800000  # bits of a float32; larger ones, ignoring the sign, are NaN
+NAN = 0x7FC00000
 BFLOAT16_NAN = 0x7FFF
 
 
@@ -75,8 +77,44 @@ def float_to_bfloat16(value):
     return uint16((bits + uint32(0x7FFF) + last) >> uint32(16))
 
 
+def float8_to_float(num_mantissa_bits: int, bias: int, has_infinity: bool) -> Callable:
+    """The device function that decodes one byte: 1 bit of sign, the exponent, the mantissa.
+
+    bias          of the exponent
+    has_infinity  whether the largest exponent means infinity or, with a mantissa, NaN, as in
+                  float8_e5m2; in float8_e4m3fn only the largest exponent and mantissa are NaN
+    """
+    SHIFT, EXPONENT = 23 - num_mantissa_bits, 127 - bias
+    MANTISSA = (1 << num_mantissa_bits) - 1
+    INFINITE = 0x7F & ~MANTISSA if has_infinity else 0x80  # bits of infinity; 0x80: none
+    SPECIAL = min(INFINITE, 0x7F)  # from here on: infinity and NaN
+    SMALLEST = 2.0 ** (1 - bias - num_mantissa_bits)  # the number whose only bit is the last one
+
+    @cuda.jit(device=True)
+    def to_float(byte):
+        bits = uint32(byte) & uint32(0x7F)
+        sign = (uint32(byte) & uint32(0x80)) << uint32(24)
+        if bits >= uint32(SPECIAL):
+            special = uint32(INFINITY) if bits == uint32(INFINITE) else uint32(NAN)
+            return libdevice.int_as_float(int32(sign | special))
+        if bits <= uint32(MANTISSA):  # exponent 0: a multiple of the smallest number
+            tiny = uint32(libdevice.float_as_int(float32(bits) * float32(SMALLEST)))
+            return libdevice.int_as_float(int32(sign | tiny))
+        # The mantissa goes to the left end of a float32's; the exponent gets its bias.
+        widened = (bits << uint32(SHIFT)) + uint32(EXPONENT << 23)
+        return libdevice.int_as_float(int32(sign | widened))
+
+    return to_float
+
+
 SCALAR_TYPES = {
     torch.float32: ScalarType(float32, _same, _same),
     torch.float16: ScalarType(float16, _widened, _to_float16),
     torch.bfloat16: ScalarType(uint16, bfloat16_to_float, float_to_bfloat16),
+}
+# What an element of the cache becomes: as of q, and of an 8-bit cache.
+TO_FLOAT = {dtype: scalar.to_float for dtype, scalar in SCALAR_TYPES.items()}
+TO_FLOAT |= {
+    dtype: float8_to_float(*format_)
+    for dtype, format_ in zip(FLOAT8, ((3, 7, False), (2, 15, True)), strict=True)
 }

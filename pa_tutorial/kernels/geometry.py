@@ -13,6 +13,7 @@ import torch
 
 from pa_tutorial.arguments import require, require_type, whole_number
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
+from pa_tutorial.paging.quantization import FLOAT8
 from pa_tutorial.simt.gpus import WARP_SIZE
 
 NUM_THREADS = (64, 128, 256)  # vLLM has 128 only
@@ -37,10 +38,11 @@ class Geometry:
 
     head_size            elements of one head of q, K, V and out
     block_size           tokens per block
-    dtype                of q, of the cache and of out
+    dtype                of q and out, and of the cache unless cache_dtype is given
     num_threads          per thread block; vLLM has 128
     partition_size       tokens per partition (v2); 0: one thread block reads the whole sequence
     num_queries_per_kv   query heads that share a KV head: num_heads / num_kv_heads
+    cache_dtype          of an 8-bit cache: float8_e4m3fn or float8_e5m2; None: as q
 
     Raises TypeError or ValueError for unsupported values, naming the supported ones.
     """
@@ -51,10 +53,11 @@ class Geometry:
     num_threads: int = 128
     partition_size: int = 0
     num_queries_per_kv: int = 1
+    cache_dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if field.name != "dtype":
+            if "dtype" not in field.name:
                 # 96.0 == 96, so the kernel made for one would be reused for the other.
                 size = whole_number(field.name, getattr(self, field.name))
                 object.__setattr__(self, field.name, size)
@@ -67,6 +70,9 @@ class Geometry:
             value = getattr(self, name)
             is_supported = isinstance(value, type(supported[0])) and value in supported
             require(is_supported, name, value, f"one of {', '.join(map(str, supported))}")
+        cached, names = self.cache_dtype, ", ".join(map(str, FLOAT8))
+        known = cached is None or cached in FLOAT8
+        require(known, "cache_dtype", cached, f"None, as q, or one of {names}")
         whole_blocks = self.partition_size >= 0 and self.partition_size % self.block_size == 0
         allowed = f"0, or a multiple of block_size, which is {self.block_size}"
         require(whole_blocks, "partition_size", self.partition_size, allowed)
@@ -83,8 +89,13 @@ class Geometry:
 
     @property
     def ITEMSIZE(self) -> int:
-        """bytes of one element of q, K or V"""
+        """bytes of one element of q, and of K and V unless the cache is 8-bit"""
         return self.dtype.itemsize
+
+    @property
+    def CACHE_ITEMSIZE(self) -> int:
+        """bytes of one element of K or V"""
+        return (self.cache_dtype or self.dtype).itemsize
 
     # Threads ------------------------------------------------------------------------------------
 
@@ -121,7 +132,7 @@ class Geometry:
 
     X = constant(
         "16 / itemsize of the cache: adjacent elements of K",
-        lambda g: VEC_BYTES // g.ITEMSIZE,
+        lambda g: VEC_BYTES // g.CACHE_ITEMSIZE,
     )
 
     # V ------------------------------------------------------------------------------------------
@@ -192,7 +203,8 @@ class Geometry:
         return max(logits, out_smem)
 
     def __str__(self) -> str:
-        title = f"{str(self.dtype).removeprefix('torch.')}, WARP_SIZE = {WARP_SIZE}"
+        dtypes = [str(d).removeprefix("torch.") for d in (self.dtype, self.cache_dtype) if d]
+        title = f"{', cache '.join(dtypes)}, WARP_SIZE = {WARP_SIZE}"
         width = max(map(len, CONSTANTS))
         formulas = {name: getattr(type(self), name).__doc__ for name in CONSTANTS}
         rows = (f"{n:<{width}}  {getattr(self, n):>4}  {text}" for n, text in formulas.items())
@@ -200,7 +212,7 @@ class Geometry:
 
 
 # In the order in which they follow from one another. (vLLM uses sizeof() instead of ITEMSIZE.)
-CONSTANTS = tuple(name for name in vars(Geometry) if name.isupper() and name != "ITEMSIZE")
+CONSTANTS = tuple(name for name in vars(Geometry) if name.isupper() and "ITEMSIZE" not in name)
 
 
 def require_geometry(geometry: Geometry) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from numba import cuda, uint64
 
-from pa_tutorial.kernels.dtypes import SCALAR_TYPES
+from pa_tutorial.kernels.dtypes import SCALAR_TYPES, TO_FLOAT
 from pa_tutorial.kernels.geometry import Geometry, require_geometry
 
 
@@ -41,6 +41,7 @@ def element_loads(geometry: Geometry) -> Loads:
     require_geometry(geometry)
     VEC_SIZE, V_VEC_SIZE = geometry.VEC_SIZE, geometry.V_VEC_SIZE
     to_float = SCALAR_TYPES[geometry.dtype].to_float
+    cached_to_float = TO_FLOAT[geometry.cache_dtype or geometry.dtype]
 
     @cuda.jit(device=True)
     def load_q(q_vec, q, offset):
@@ -55,7 +56,7 @@ def element_loads(geometry: Geometry) -> Loads:
     @cuda.jit(device=True)
     def load_k(k_vec, k_cache, offset):
         for e in range(VEC_SIZE):
-            k_vec[e] = to_float(k_cache[uint64(offset + e)])
+            k_vec[e] = cached_to_float(k_cache[uint64(offset + e)])
 
     @cuda.jit(device=True)
     def load_logits(logits_vec, logits, offset):
@@ -65,6 +66,6 @@ def element_loads(geometry: Geometry) -> Loads:
     @cuda.jit(device=True)
     def load_v(v_vec, v_cache, offset):
         for e in range(V_VEC_SIZE):
-            v_vec[e] = to_float(v_cache[uint64(offset + e)])
+            v_vec[e] = cached_to_float(v_cache[uint64(offset + e)])
 
     return Loads(load_q, load_q_vec, load_k, load_logits, load_v)

@@ -32,7 +32,7 @@ def paged_attention(
     HEAD_SIZE, BLOCK_SIZE, X = geometry.HEAD_SIZE, geometry.BLOCK_SIZE, geometry.X
     NUM_THREADS, PARTITION_SIZE = geometry.NUM_THREADS, geometry.PARTITION_SIZE
     NUM_QUERIES_PER_KV = geometry.NUM_QUERIES_PER_KV
-    USE_PARTITIONING = PARTITION_SIZE > 0
+    USE_PARTITIONING, IS_QUANTIZED = PARTITION_SIZE > 0, geometry.cache_dtype is not None
     NUM_WARPS = geometry.NUM_WARPS
     THREAD_GROUP_SIZE = geometry.THREAD_GROUP_SIZE
     NUM_THREAD_GROUPS = geometry.NUM_THREAD_GROUPS
@@ -66,6 +66,8 @@ def paged_attention(
         q_stride,
         kv_block_stride,
         kv_head_stride,
+        k_scale,  # [num_kv_heads]; of an 8-bit cache
+        v_scale,  # the same
     ):
         """exp_sums, max_logits, out, q, k_cache and v_cache are flat: the offsets are computed
         here, in elements, as a C++ kernel does with its pointers."""
@@ -98,6 +100,8 @@ def paged_attention(
         num_heads = cuda.gridDim.x
         kv_head_idx = head_idx // NUM_QUERIES_PER_KV
         alibi_slope = alibi_slopes[head_idx]
+        scale_of_k = k_scale[kv_head_idx] if IS_QUANTIZED else float32(1)
+        scale_of_v = v_scale[kv_head_idx] if IS_QUANTIZED else float32(1)
 
         # A thread group shares one key token. Its number counts through the whole thread block.
         thread_group_idx = int32(thread_idx // THREAD_GROUP_SIZE)
@@ -141,6 +145,9 @@ def paged_attention(
                     offset1 = (vec_idx * VEC_SIZE) // X
                     offset2 = (vec_idx * VEC_SIZE) % X
                     load_k(k_vecs[j], k_cache, k_ptr + offset1 * BLOCK_SIZE * X + offset2)
+                    if IS_QUANTIZED:
+                        for e in range(VEC_SIZE):
+                            k_vecs[j, e] *= scale_of_k
 
                 # qk = scale * (q . k), summed over the threads of the group
                 qk = scale * qk_dot(q_vecs[thread_group_offset], k_vecs)
@@ -219,6 +226,9 @@ def paged_attention(
                 if row_idx < HEAD_SIZE:
                     v_vec = cuda.local.array(V_VEC_SIZE, float32)
                     load_v(v_vec, v_cache, v_ptr + row_idx * BLOCK_SIZE + physical_block_offset)
+                    if IS_QUANTIZED:
+                        for j in range(V_VEC_SIZE):
+                            v_vec[j] *= scale_of_v
                     # Only the last block has slots without a token. They may hold NaN, and
                     # 0 * NaN is NaN: a weight of 0 does not remove them.
                     if block_idx == num_seq_blocks - 1:

@@ -15,12 +15,13 @@ import numpy as np
 from numba import cuda, uint64
 
 from pa_tutorial.arguments import whole_number
+from pa_tutorial.kernels.dtypes import TO_FLOAT
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, require_geometry
 from pa_tutorial.kernels.loads import Loads
 from pa_tutorial.simt import LaneAccess, twin
 from pa_tutorial.simt.memory import Array
 
-WORD_BYTES = 4  # a load moves one, two or four words
+WORD_BYTES = 4  # a load moves one, two or four words; of a shorter vector, one that is as long
 
 
 class VectorAccess(NamedTuple):
@@ -45,7 +46,8 @@ def numba_cuda(count: int) -> VectorAccess:
     """The instructions for numba-cuda, as intrinsics: Python functions that write LLVM IR.
 
     The vector is loaded as words of 4 bytes, whatever its elements are. (NVIDIA's compiler would
-    split a vector of four float16 in two, but it doesn't split words.)
+    split a vector of four float16 in two, but it doesn't split words.) One or two bytes, of an
+    8-bit cache, are one word of that size.
     """
     from llvmlite import ir
     from numba.core import types
@@ -64,11 +66,11 @@ def numba_cuda(count: int) -> VectorAccess:
         """The element's address as a pointer to words, and the vector's size in words and bytes."""
         array_type, index_type = signature.args[:2]
         num_bytes = count * array_type.dtype.bitwidth // 8
-        num_words = num_bytes // WORD_BYTES
+        word_bytes = min(WORD_BYTES, num_bytes)
         index = context.cast(builder, args[1], index_type, types.intp)
         element = address(context, builder, array_type, args[0], index)
-        words = ir.VectorType(word, num_words)
-        return builder.bitcast(element, words.as_pointer()), num_words, num_bytes
+        words = ir.VectorType(ir.IntType(8 * word_bytes), num_bytes // word_bytes)
+        return builder.bitcast(element, words.as_pointer()), num_bytes // word_bytes, num_bytes
 
     @intrinsic
     def load(typingctx, array, index):
@@ -77,7 +79,7 @@ def numba_cuda(count: int) -> VectorAccess:
         def codegen(context, builder, signature, args):
             pointer, num_words, num_bytes = pointer_to_words(context, builder, signature, args)
             words = builder.load(pointer, align=num_bytes)
-            # One word at a time becomes its elements: one float32, or two of 16 bits.
+            # One word at a time becomes its elements: one float32, two of 16 bits, four bytes.
             element = context.get_data_type(signature.args[0].dtype)
             of_a_word = ir.VectorType(element, count // num_words)
             elements = []
@@ -95,13 +97,13 @@ def numba_cuda(count: int) -> VectorAccess:
         signature = types.void(array, index, values)
 
         def codegen(context, builder, signature, args):
-            pointer, num_words, num_bytes = pointer_to_words(context, builder, signature, args)
+            pointer, _, num_bytes = pointer_to_words(context, builder, signature, args)
             element = context.get_data_type(signature.args[0].dtype)
             vector = ir.Constant(ir.VectorType(element, count), ir.Undefined)
             for e in range(count):
                 value = builder.extract_value(args[2], e)
                 vector = builder.insert_element(vector, value, ir.Constant(word, e))
-            words = builder.bitcast(vector, ir.VectorType(word, num_words))
+            words = builder.bitcast(vector, pointer.type.pointee)
             builder.store(words, pointer, align=num_bytes)
             return context.get_dummy_value()
 
@@ -189,7 +191,8 @@ def as_float(value: np.ndarray) -> np.ndarray:
 
 def vector_loads(geometry: Geometry) -> Loads:
     """Like element_loads, but a whole vec at once: VEC_SIZE elements of q and K (4, 8 or 16 bytes),
-    V_VEC_SIZE of V (16 bytes). The weights for them are float32, loaded 16 bytes at a time."""
+    V_VEC_SIZE of V (16 bytes). The weights for them are float32, loaded 16 bytes at a time. In an
+    8-bit cache a vec has as many elements, and is a half or a quarter as long."""
     require_geometry(geometry)
     V_VEC_SIZE, NUM_WEIGHTS = geometry.V_VEC_SIZE, VEC_BYTES // FLOAT_BYTES
     load, store, widen = vector_access(geometry.VEC_SIZE)
@@ -217,4 +220,28 @@ def vector_loads(geometry: Geometry) -> Loads:
     def load_v(v_vec, v_cache, offset):
         widen_values(v_vec, load_values(v_cache, uint64(offset)))
 
-    return Loads(load_q, load_q_vec, load_k, load_logits, load_v)
+    if geometry.cache_dtype is None:
+        return Loads(load_q, load_q_vec, load_k, load_logits, load_v)
+    return Loads(load_q, load_q_vec, *float8_loads(geometry, load, load_logits, load_values))
+
+
+def float8_loads(
+    geometry: Geometry, load: Callable, load_logits: Callable, load_values: Callable
+) -> tuple[Callable, Callable, Callable]:
+    """load_k, load_logits and load_v for an 8-bit cache: load a vec, then decode its bytes."""
+    VEC_SIZE, V_VEC_SIZE = geometry.VEC_SIZE, geometry.V_VEC_SIZE
+    to_float = TO_FLOAT[geometry.cache_dtype]
+
+    @cuda.jit(device=True)
+    def load_k(k_vec, k_cache, offset):
+        stored = load(k_cache, uint64(offset))
+        for e in range(VEC_SIZE):
+            k_vec[e] = to_float(stored[e])
+
+    @cuda.jit(device=True)
+    def load_v(v_vec, v_cache, offset):
+        stored = load_values(v_cache, uint64(offset))
+        for e in range(V_VEC_SIZE):
+            v_vec[e] = to_float(stored[e])
+
+    return load_k, load_logits, load_v

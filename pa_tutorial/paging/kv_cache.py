@@ -7,7 +7,15 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require, require_device, require_type, whole_number, whole_numbers
 from pa_tutorial.paging.errors import UnknownBlock
-from pa_tutorial.paging.layouts import CacheLayout, Places, find_places, gather, write_to
+from pa_tutorial.paging.layouts import (
+    CacheLayout,
+    Places,
+    checked_scales,
+    find_places,
+    gather,
+    write_to,
+)
+from pa_tutorial.paging.quantization import FLOAT8, Scale, dequantized
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -20,12 +28,18 @@ class PagedKVCache:
     pad and copy as many tables as there are layers and gain nothing, because the tokens of
     a sequence are the same in all of them.)
 
-    device  where the tensors are
-    k, v    one tensor per layer, in the given layout
+    device            where the tensors are
+    k_scale, v_scale  of an 8-bit cache, the same in all layers: a number, or [num_kv_heads]
+    k, v              one tensor per layer, in the given layout
     """
 
     def __init__(
-        self, layout: CacheLayout, num_layers: int, device: torch.device | str = "cpu"
+        self,
+        layout: CacheLayout,
+        num_layers: int,
+        device: torch.device | str = "cpu",
+        k_scale: Scale = None,
+        v_scale: Scale = None,
     ) -> None:
         require_type(isinstance(layout, CacheLayout), "layout", layout, "a CacheLayout")
         num_layers = whole_number("num_layers", num_layers, least=1)
@@ -39,6 +53,7 @@ class PagedKVCache:
             k_cache, v_cache = layout.empty()
             self.k.append(k_cache.to(device))
             self.v.append(v_cache.to(device))
+        self.scales = checked_scales(self.k[0], self.v[0], k_scale, v_scale)
 
     @property
     def num_layers(self) -> int:
@@ -58,12 +73,16 @@ class PagedKVCache:
         layer = self._known(layer)
         is_found = isinstance(slot_mapping, tuple)
         places = slot_mapping if is_found else self.places(slot_mapping)
-        write_to(key, value, self.k[layer], self.v[layer], places)
+        write_to(key, value, self.k[layer], self.v[layer], places, self.scales)
 
     def read(self, layer: int, block_table: Tensor, seq_len: int) -> tuple[Tensor, Tensor]:
-        """K and V of one sequence, [seq_len, num_kv_heads, head_size]."""
+        """K and V of one sequence, [seq_len, num_kv_heads, head_size]; from an 8-bit cache as
+        float32."""
         layer = self._known(layer)
-        return gather(self.k[layer], self.v[layer], block_table, seq_len)
+        both = gather(self.k[layer], self.v[layer], block_table, seq_len)
+        if self.layout.dtype not in FLOAT8:
+            return both
+        return tuple(map(dequantized, both, self.scales))
 
     def _known(self, layer: int) -> int:
         return whole_number("layer", layer, 0, self.num_layers - 1)

@@ -6,7 +6,7 @@ Two layouts, for one layer of the model:
            v_cache [num_blocks, num_kv_heads, head_size, block_size]
     plain  k_cache, v_cache [num_blocks, num_kv_heads, block_size, head_size]
 
-x = 16 / itemsize, the number of elements in a 16-byte load.
+x = 16 / itemsize, the number of elements in a 16-byte load: 4, 8, or 16 for an 8-bit cache.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ from pa_tutorial.arguments import (
     require_tensor,
     whole_number,
 )
+from pa_tutorial.paging.quantization import FLOAT8, Scale, checked_scale, quantized
 
 # The head sizes that vLLM compiles its kernels for.
 HEAD_SIZES = (32, 64, 80, 96, 112, 120, 128, 192, 256)
@@ -263,13 +264,16 @@ def require_tokens(
     key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
 ) -> None:
     """Raise TypeError or ValueError unless shapes and dtypes suit reshape_and_cache."""
+    dtypes, cached = (k_cache.dtype,), f"{k_cache.dtype}, as k_cache"
+    if k_cache.dtype in FLOAT8:
+        dtypes, cached = DTYPES, f"one of {', '.join(map(str, DTYPES))}"
     _, v_tokens = by_token(k_cache, v_cache)
     expected = [len(slot_mapping), *v_tokens.shape[2:]]
     for name, tensor in (("key", key), ("value", value)):
         require_tensor(name, tensor)
         must = f"with this cache and slot_mapping it must be {expected}"
         require_shape(list(tensor.shape) == expected, name, tensor, must)
-        require(tensor.dtype == k_cache.dtype, name, tensor.dtype, f"{k_cache.dtype}, as k_cache")
+        require(tensor.dtype in dtypes, name, tensor.dtype, cached)
 
 
 def require_slots(slot_mapping: Tensor, num_slots: int) -> None:
@@ -289,19 +293,40 @@ def require_slots(slot_mapping: Tensor, num_slots: int) -> None:
 
 
 def reshape_and_cache(
-    key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+    key: Tensor,
+    value: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    slot_mapping: Tensor,
+    k_scale: Scale = None,
+    v_scale: Scale = None,
 ) -> None:
     """Write the K and V of new tokens to their slots, in place, in either layout.
 
-    key, value    [num_tokens, num_kv_heads, head_size]
-    slot_mapping  [num_tokens] int64; -1 skips the token (padding, or already in the cache)
+    key, value        [num_tokens, num_kv_heads, head_size], in the dtype of the cache; for an 8-bit
+                      cache float32, float16 or bfloat16
+    slot_mapping      [num_tokens] int64; -1 skips the token (padding, or already in the cache)
+    k_scale, v_scale  of an 8-bit cache, which stores number / scale: a number, or [num_kv_heads]
 
     Raises TypeError or ValueError, before anything is written, unless each is a tensor with a
     matching shape and dtype, every slot is in the pool, and no two tokens have the same slot.
     Source: vLLM, reshape_and_cache in csrc/cache_kernels.cu.
     """
     num_blocks, _, block_size, _ = require_caches(k_cache, v_cache)
-    write_to(key, value, k_cache, v_cache, find_places(slot_mapping, num_blocks, block_size))
+    places = find_places(slot_mapping, num_blocks, block_size)
+    scales = checked_scales(k_cache, v_cache, k_scale, v_scale)
+    write_to(key, value, k_cache, v_cache, places, scales)
+
+
+def checked_scales(
+    k_cache: Tensor, v_cache: Tensor, k_scale: Scale, v_scale: Scale
+) -> tuple[Tensor | None, Tensor | None]:
+    """Both as checked_scale returns them. Raises as it does."""
+    _, num_kv_heads, _, _ = require_caches(k_cache, v_cache)
+    return (
+        checked_scale("k_scale", k_scale, num_kv_heads, k_cache),
+        checked_scale("v_scale", v_scale, num_kv_heads, v_cache),
+    )
 
 
 def find_places(slot_mapping: Tensor, num_blocks: int, block_size: int) -> Places:
@@ -312,12 +337,20 @@ def find_places(slot_mapping: Tensor, num_blocks: int, block_size: int) -> Place
     return slot_mapping, written, slots // block_size, slots % block_size
 
 
-def write_to(key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, places: Places) -> None:
-    """reshape_and_cache to places from find_places."""
+def write_to(
+    key: Tensor,
+    value: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    places: Places,
+    scales: tuple[Tensor | None, Tensor | None],
+) -> None:
+    """reshape_and_cache to places from find_places, with the scales of K and V."""
     slot_mapping, written, *place = places  # the place: blocks, offsets
     require_tokens(key, value, k_cache, v_cache, slot_mapping)
-    for new, tokens in zip((key, value), by_token(k_cache, v_cache), strict=True):
+    for new, tokens, scale in zip((key, value), by_token(k_cache, v_cache), scales, strict=True):
         new = new if written is None else new[written]
+        new = new if scale is None else quantized(new, scale, tokens.dtype)
         # [tokens, num_kv_heads, head_size], for vLLM's K cut into pieces of x
         tokens[tuple(place)] = new.reshape(-1, *tokens.shape[2:])
 

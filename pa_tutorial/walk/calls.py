@@ -4,7 +4,7 @@ The functions here return the output and the intermediates in the shapes of `pro
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -69,7 +69,7 @@ class Candidate:
 
     function  of (q, k, v, scale, alibi_slopes), or of the seven fields of a DecodeStep
     takes     what else it takes by name: "probe", a dict that it fills with qk and logits;
-              "partition_size" if it replaces v2
+              "partition_size" if it replaces v2; "k_scale" and "v_scale" if it reads 8-bit caches
     """
 
     function: Function
@@ -94,8 +94,9 @@ class CandidateLaunch:
 
     def probe(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        inputs = vars(self.step).values()
-        self.out = self.candidate(*inputs, probe=found, **self.sizes)
+        inputs = [getattr(self.step, field.name) for field in fields(DecodeStep)]
+        scales = {"k_scale": self.step.k_scale, "v_scale": self.step.v_scale}
+        self.out = self.candidate(*inputs, probe=found, **scales, **self.sizes)
         return found | {"out": self.out}
 
 

@@ -6,7 +6,7 @@ what must hold. Many different mistakes can break a case, so it states a rule, n
 
 from dataclasses import replace
 
-from torch import bfloat16, float16
+from torch import bfloat16, float8_e4m3fn, float8_e5m2, float16
 
 from pa_tutorial.paging.layouts import HEAD_SIZES
 from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
@@ -316,7 +316,36 @@ _BLOCKS = (
     ),
 )
 
-DECODE_CASES = (*_DECODE, *(replace(case, about_blocks=True) for case in _BLOCKS))
+_FLOAT8 = (
+    DecodeProblem(
+        "float8_e4m3",
+        seq_lens=(70, 41),
+        dtype=float16,
+        scores="sharp",
+        cache_dtype=float8_e4m3fn,
+        k_scale=(0.06, 0.003),
+        v_scale=(0.02, 0.3),
+        num_kv_heads=2,
+    ).isolating(
+        "an 8-bit cache (e4m3), with a scale per KV head for K and for V",
+        "x is 16 here. A number is its byte, decoded, times the scale of its KV head: k_scale for "
+        "K, v_scale for V, once each. Beyond 448 the largest number is stored.",
+    ),
+    DecodeProblem(
+        "float8_e5m2",
+        seq_lens=(33, 20),
+        cache_dtype=float8_e5m2,
+        block_size=8,
+        k_scale=(0.5, 2.0),
+        v_scale=(0.25, 0.125),
+        num_kv_heads=2,
+    ).isolating(
+        "an 8-bit cache (e5m2) under float32 queries, blocks of 8",
+        "e5m2 has 5 bits of exponent and 2 of mantissa; e4m3 has 4 and 3.",
+    ),
+)
+
+DECODE_CASES = (*_DECODE, *(replace(case, about_blocks=True) for case in (*_BLOCKS, *_FLOAT8)))
 CASES: dict[str, Problem] = {case.id: case for case in (*SEQUENCE_CASES, *DECODE_CASES)}
 
 # Notebooks 04 to 13 follow this one by hand.
@@ -329,6 +358,6 @@ _SHORT = """
 worked_example ordinary_softmax tail other_scale gqa alibi drifting_scores
 drifting_over_lanes_and_warps very_deep_negative_scores stale_slots_far_above bfloat16
 many_sequences block_zero_in_use gaps_in_the_cache head_size_256 head_size_120_float16
-alibi_block_size_8 strided_q_float16 long_context
+alibi_block_size_8 strided_q_float16 long_context float8_e4m3 float8_e5m2
 """
 SHORT_CHECK = tuple(f"decode/{name}" for name in _SHORT.split())

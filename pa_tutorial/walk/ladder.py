@@ -50,6 +50,7 @@ class Stage:
     own_kinds        the kinds of problem on which the stage itself is checked
     cached           for a stage without blocks: it keeps K and V from step to step
     takes_gaps       the cache may have gaps between blocks and heads
+    reads_float8     the cache may be 8-bit
     cut_by           the names of the sizes by which its backend cuts a sequence
     """
 
@@ -61,6 +62,7 @@ class Stage:
     own_kinds: tuple[str, ...] = (DECODE,)
     cached: bool = True
     takes_gaps: bool = True
+    reads_float8: bool = False
     cut_by: tuple[str, ...] = ()
 
     @property
@@ -83,7 +85,11 @@ class Stage:
             return False
         if not isinstance(problem, DecodeProblem) or not problem.about_blocks:
             return True
-        return self.is_paged and (self.takes_gaps or not problem.gaps)
+        return self.is_paged and self.reads(problem) and (self.takes_gaps or not problem.gaps)
+
+    def reads(self, problem: SequenceProblem | DecodeProblem) -> bool:
+        """Whether it reads a cache of the problem's type, so that another can be compared."""
+        return self.reads_float8 or not getattr(problem, "cache_dtype", None)
 
     def run(
         self,
@@ -124,6 +130,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "paged_gather", "K and V are in shuffled blocks; gather, then attend", ("kv_cache",),
+            reads_float8=True,
         ),
         Stage(
             "online_softmax", "one pass with running max, sum and accumulator", ("kv_cache",),
@@ -131,7 +138,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "paged_online", "blocks streamed through the online softmax, batched",
-            ("paged_gather", "online_softmax"),
+            ("paged_gather", "online_softmax"), reads_float8=True,
         ),
         Stage(
             "cuda_naive", "one thread per token: the indexing and nothing else", ("paged_online",),
@@ -139,15 +146,15 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "cuda_v1", "q_vecs, k_vecs, thread groups, reductions, LV: vLLM's v1", ("cuda_naive",),
-            where=SIMULATED,
+            where=SIMULATED, reads_float8=True,
         ),
         Stage(
             "cuda_v1_vector", "the same with loads of 4, 8 and 16 bytes", ("cuda_v1",),
-            where=SIMULATED,
+            where=SIMULATED, reads_float8=True,
         ),
         Stage(
             "cuda_v2", "partitions and the reduce kernel", ("cuda_v1_vector",),
-            where=SIMULATED, cut_by=("partition_size",),
+            where=SIMULATED, reads_float8=True, cut_by=("partition_size",),
         ),
         Stage(
             "cpu", "compiled with numba.njit, all cores", ("paged_online",),

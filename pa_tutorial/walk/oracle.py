@@ -41,6 +41,14 @@ def attend(
     return {"qk": qk, "logits": logits, "out": out}
 
 
+def float8(numbers: Array, num_mantissa_bits: int, bias: int, largest: float) -> Array:
+    """The nearest number with so few bits, ties to even; beyond the largest one, that one."""
+    _, exponent = np.frexp(numbers)  # 0.5 <= |mantissa| < 1
+    exponent = np.maximum(exponent - 1, 1 - bias)
+    step = 2.0 ** (exponent - num_mantissa_bits)
+    return np.clip(np.rint(numbers / step) * step, -largest, largest)
+
+
 def rms_norm(hidden: Array, weight: Array) -> Array:
     return hidden / np.sqrt(np.square(hidden).mean(axis=-1, keepdims=True) + 1e-5) * weight
 

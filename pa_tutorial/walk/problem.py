@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import require, require_heads
-from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.attention.step import DecodeStep, QuantizedStep
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
 from pa_tutorial.paging.layouts import DTYPES, HEAD_SIZES, LAYOUTS
 from pa_tutorial.walk import oracle
@@ -26,6 +26,8 @@ from pa_tutorial.walk.regimes import (
     strided_view,
 )
 
+# Of each 8-bit type: bits of mantissa, bias of the exponent, largest number.
+FLOAT8 = {torch.float8_e4m3fn: (3, 7, 448.0), torch.float8_e5m2: (2, 15, 57344.0)}
 # The trained model reads a sentence about the subject it was trained on.
 SENTENCE = "The class statement defines a new class, and the methods of its instances."
 
@@ -149,6 +151,8 @@ class DecodeProblem(_Case):
     stale          slots without a token hold numbers, as if from an older sequence, not NaN
     gaps           K and V of a head are side by side, and each block has an extra head of NaN
     called_twice   a second call, with other numbers, must not change the first call's result
+    cache_dtype    of an 8-bit cache, float8_e4m3fn or float8_e5m2; None: as q
+    k_scale        of an 8-bit cache, one per KV head; v_scale: the same
     about_blocks   the case only concerns such stages
     """
 
@@ -178,6 +182,9 @@ class DecodeProblem(_Case):
     stale: bool = False
     gaps: bool = False
     called_twice: bool = False
+    cache_dtype: torch.dtype | None = None
+    k_scale: tuple[float, ...] = ()
+    v_scale: tuple[float, ...] = ()
     about_blocks: bool = False
 
     def __post_init__(self) -> None:
@@ -190,6 +197,8 @@ class DecodeProblem(_Case):
         require(fits, "head_size", self.head_size, allowed)
         require(self.scores in SCORE_REGIMES, "scores", self.scores, f"one of {SCORE_REGIMES}")
         require(self.block_size >= 1, "block_size", self.block_size, "at least 1")
+        cached, allowed = self.cache_dtype, f"None or one of {tuple(FLOAT8)}"
+        require(cached is None or cached in FLOAT8, "cache_dtype", cached, allowed)
         shared, most = self.shared_blocks, least // self.block_size
         require(0 <= shared <= most, "shared_blocks", shared, f"0 to {most}")
 
@@ -199,7 +208,7 @@ class DecodeProblem(_Case):
 
     @property
     def x(self) -> int:
-        return 16 // self.dtype.itemsize
+        return 16 // (self.cache_dtype or self.dtype).itemsize
 
     def alibi_slopes(self) -> Tensor | None:
         """[num_heads] float32, or None.
@@ -246,29 +255,43 @@ class DecodeProblem(_Case):
         require(layout in LAYOUTS, "layout", repr(layout), f"one of {tuple(LAYOUTS)}")
         inputs = self.inputs()
         tables, num_blocks = self.block_tables()
-        tokens = ([float64(own) for own in side] for side in (inputs.keys, inputs.values))
+        tokens = (self.stored(inputs.keys, self.k_scale), self.stored(inputs.values, self.v_scale))
         caches = oracle.paged_cache(*tokens, tables, num_blocks, self.block_size, layout, self.x)
         if self.stale:
             rng = np.random.default_rng((self.seed, 3))
             for cache in caches:
                 empty = np.isnan(cache)
                 cache[empty] = rng.standard_normal(int(empty.sum()))
-        caches = [torch.from_numpy(cache).to(self.dtype) for cache in caches]
+        caches = [torch.from_numpy(c).to(self.cache_dtype or self.dtype) for c in caches]
         width = max(map(len, tables)) + self.pad_columns
-        return DecodeStep(
+        scales = map(torch.tensor, (self.k_scale, self.v_scale)) if self.cache_dtype else ()
+        return (QuantizedStep if self.cache_dtype else DecodeStep)(
             inputs.q,
             *(with_gaps(*caches) if self.gaps else caches),
             torch.tensor([t + [0] * (width - len(t)) for t in tables], dtype=torch.int32),
             torch.tensor(self.seq_lens, dtype=torch.int32),
             inputs.scale,
             inputs.alibi_slopes,
+            *scales,
         )
+
+    def stored(self, tokens: list[Tensor], scale: tuple[float, ...]) -> list[oracle.Array]:
+        """What the cache holds of each sequence, in float64: numbers / scale if it is 8-bit."""
+        arrays = [float64(own) for own in tokens]
+        if self.cache_dtype is None:
+            return arrays
+        return [oracle.float8(a / scale_rows(scale), *FLOAT8[self.cache_dtype]) for a in arrays]
 
     def expected(self) -> dict[str, oracle.Array]:
         """Float64: out and accs (the same) [num_seqs, num_heads, head_size],
         qk (padded with -inf) and logits (padded with 0) [num_seqs, num_heads, max(seq_lens)],
         qk_max and exp_sum [num_seqs, num_heads, 1]."""
         return _expected_of_decode(self)
+
+
+def scale_rows(scale: tuple[float, ...]) -> oracle.Array:
+    """[num_kv_heads, 1] float32 scales, as float64."""
+    return np.array(scale, np.float32).astype(np.float64)[:, None]
 
 
 def float64(tensor: Tensor | None) -> oracle.Array | None:
@@ -289,10 +312,13 @@ def _expected_of_decode(problem: DecodeProblem) -> dict[str, oracle.Array]:
     qk = np.full((*inputs.q.shape[:2], max(problem.seq_lens)), -np.inf)
     logits = np.zeros_like(qk)
     out = np.zeros(inputs.q.shape)
+    keys = problem.stored(inputs.keys, problem.k_scale)
+    values = problem.stored(inputs.values, problem.v_scale)
     for sequence, seq_len in enumerate(problem.seq_lens):
-        of_one = inputs.q[sequence : sequence + 1], inputs.keys[sequence], inputs.values[sequence]
-        arrays = map(float64, of_one)
-        attended = oracle.attend(*arrays, inputs.scale, slopes, first=seq_len - 1)
+        q, k, v = float64(inputs.q[sequence : sequence + 1]), keys[sequence], values[sequence]
+        if problem.cache_dtype:
+            k, v = k * scale_rows(problem.k_scale), v * scale_rows(problem.v_scale)
+        attended = oracle.attend(q, k, v, inputs.scale, slopes, first=seq_len - 1)
         qk[sequence, :, :seq_len] = attended["qk"][:, 0]
         logits[sequence, :, :seq_len] = attended["logits"][:, 0]
         out[sequence] = attended["out"][0]

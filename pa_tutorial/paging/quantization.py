@@ -1,0 +1,60 @@
+"""An 8-bit cache: K and V as float8, with one scale per tensor or one per KV head.
+
+    stored = float8(number / scale)     number = stored * scale
+
+float8_e4m3fn has 4 bits of exponent and 3 of mantissa, up to 448, and no infinity; float8_e5m2 has
+5 and 2, up to 57,344. Larger numbers are stored as the largest one (they *saturate*).
+Source: Micikevicius et al., "FP8 Formats for Deep Learning", 2022; vLLM,
+csrc/quantization/fp8/nvidia/quant_utils.cuh.
+"""
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.arguments import FLT_MAX, require, require_shape, require_type
+
+NAMES = ("float8_e4m3fn", "float8_e5m2")
+FLOAT8 = tuple(getattr(torch, name) for name in NAMES if hasattr(torch, name))
+Scale = Tensor | float | None
+
+
+def checked_scale(name: str, scale: Scale, num_kv_heads: int, cached: Tensor) -> Tensor | None:
+    """The scale of a cache per KV head, [num_kv_heads] float32; None for a cache of another type.
+
+    scale   a number, a tensor with one number or [num_kv_heads]; None: 1
+    cached  k_cache or v_cache
+
+    Raises TypeError or ValueError for anything else, for a number that isn't positive and finite
+    as a float32, and for a scale of a cache that isn't 8-bit.
+    """
+    if cached.dtype not in FLOAT8:
+        allowed = f"None: the cache is {cached.dtype}, and only an 8-bit cache has scales"
+        require(scale is None, name, scale, allowed)
+        return None
+    is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
+    is_tensor = isinstance(scale, Tensor) and scale.is_floating_point()
+    what = "a number, or a tensor of floating-point numbers"
+    require_type(scale is None or is_number or is_tensor, name, scale, what)
+    numbers = torch.as_tensor(1.0 if scale is None else scale).detach()
+    must = f"it must have one number, or [{num_kv_heads}]: one per KV head"
+    require_shape(numbers.numel() == 1 or numbers.shape == (num_kv_heads,), name, numbers, must)
+    numbers = numbers.to(cached.device, torch.float32).reshape(-1)
+    if not cached.is_cuda:  # reading it would wait for the GPU
+        for number in numbers.tolist():
+            require(0 < number <= FLT_MAX, name, number, "positive and finite, as a float32")
+    return numbers.expand(num_kv_heads).contiguous()
+
+
+def quantized(numbers: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """float8 of numbers / scale, rounded to the nearest, ties to even; NaN remains NaN.
+
+    numbers  [..., num_kv_heads, head_size]
+    scale    [num_kv_heads]
+    """
+    most = torch.finfo(dtype).max
+    return (numbers.float() / scale[:, None]).clamp(-most, most).to(dtype)
+
+
+def dequantized(stored: Tensor, scale: Tensor) -> Tensor:
+    """The numbers, in float32. The shapes are those of `quantized`."""
+    return stored.float() * scale[:, None]
