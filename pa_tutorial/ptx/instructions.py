@@ -1,28 +1,22 @@
 """PTX instructions as Python functions.
 
 A Translator makes a Step of an instruction: a function that executes it for the lanes it is given.
-Operands are looked up once, when the instruction is translated. All threads compute, and only the
-lanes' results are kept.
 
 Source: NVIDIA, "Parallel Thread Execution ISA", chapter "Instruction Set".
 """
 
-import operator
-import re
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from pa_tutorial.ptx import numbers
-from pa_tutorial.ptx.machine import DONE, Lanes, Machine, PtxFault, Step
+from pa_tutorial.ptx.accesses import Accesses
+from pa_tutorial.ptx.machine import DONE, Lanes, PtxFault, Step
 from pa_tutorial.ptx.memory import WINDOWS
 from pa_tutorial.ptx.numbers import DTYPES, WIDER, size_of
+from pa_tutorial.ptx.operands import Read, parts_of
 from pa_tutorial.ptx.parsing import Instruction, PtxError
 from pa_tutorial.simt.gpus import WARP_SIZE
-
-Read = Callable[[], np.ndarray]
-Write = Callable[[np.ndarray, Lanes], None]
 
 COMPARISONS = {
     **{"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal},
@@ -49,24 +43,15 @@ BITS = {
     **{"lop3": numbers.lut3, "prmt": numbers.permuted_bytes},
     **{"bfe": numbers.bits_of, "bfi": numbers.with_bits},
 }
-ATOMIC = {
-    **{"add": operator.add, "min": min, "max": max, "exch": lambda old, new: new},
-    **{"and": operator.and_, "or": operator.or_, "xor": operator.xor},
-}
-SPACES = ("global", "shared", "local", "param")
 NOTHING_TO_DO = ("membar", "fence", "nanosleep", "pragma")
-PLACE = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*(-?(?:0x)?[0-9A-Fa-f]+))?\s*\]")
 
 
 def do_nothing(_lanes: Lanes) -> None:
     pass
 
 
-class Translator:
+class Translator(Accesses):
     """Makes the steps of one machine."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.kernel = machine, machine.kernel
 
     def step(self, number: int) -> Step:
         """The instruction of this number, executed by the lanes whose guard lets them."""
@@ -110,81 +95,6 @@ class Translator:
         if opcode in BITS:
             return self._bits(one)
         return self._float(one) if one.type.startswith(("f", "bf")) else self._integer(one)
-
-    # Operands ---------------------------------------------------------------------------------
-
-    def read(self, operand: str, type_: str) -> Read:
-        """The operand as numbers of a type: an array per thread, or one number for all."""
-        dtype = DTYPES[type_]
-        if operand in self.kernel.registers:
-            return self._read_register(operand, type_)
-        if operand in self.machine.special:  # they change from thread block to thread block
-            return lambda: np.asarray(self.machine.special[operand]).astype(dtype)
-        if operand in self.kernel.symbols:
-            value = dtype.type(self.offset_of(operand))
-        elif found := re.fullmatch(r"0([fd])([0-9A-Fa-f]+)", operand):
-            bits = np.array(int(found[2], 16), "u4" if found[1] == "f" else "u8")
-            value = bits.view(dtype)[()]  # also as bits, in mov.b32
-        else:
-            bits = int(operand.rstrip("U"), 0) & (1 << 8 * dtype.itemsize) - 1
-            value = np.array(bits, f"u{dtype.itemsize}").view(dtype)[()]
-        return lambda: value
-
-    def _read_register(self, name: str, type_: str) -> Read:
-        raw, dtype = self.machine.registers[name], DTYPES[type_]
-        if type_ in ("f16x2", "bf16x2"):
-            halves = raw.view(np.float16 if type_ == "f16x2" else np.uint16).reshape(-1, 2)
-            return lambda: halves
-        if raw.dtype == bool or raw.itemsize == dtype.itemsize:
-            view = raw.view(dtype)
-            return lambda: view
-        if raw.itemsize > dtype.itemsize:  # its low bits
-            return lambda: raw.astype(f"u{dtype.itemsize}").view(dtype)
-        signed = raw.view(f"{'i' if dtype.kind == 'i' else 'u'}{raw.itemsize}")
-        return lambda: signed.astype(dtype)
-
-    def predicate(self, operand: str) -> Read:
-        value = self.read(operand.lstrip("!"), "pred")
-        return (lambda: ~value()) if operand.startswith("!") else value
-
-    def offset_of(self, symbol: str) -> int:
-        """Where an array begins in its space."""
-        offset = self.kernel.symbols[symbol][1]
-        return self.kernel.dynamic_offset if offset is None else offset
-
-    def write(self, operand: str, type_: str) -> Write:
-        """Keeps the lanes' results in a register. `_` takes them and forgets them."""
-        if operand == "_":
-            return lambda _value, _lanes: None
-        raw, dtype = self.machine.registers[operand], DTYPES[type_]
-        if type_ in ("f16x2", "bf16x2"):
-            halves = self._read_register(operand, type_)()
-
-            def write_halves(value: np.ndarray, lanes: Lanes) -> None:
-                np.copyto(halves, value, where=lanes.mask[:, None], casting="unsafe")
-
-            return write_halves
-        if raw.dtype == bool or raw.itemsize == dtype.itemsize:
-            view = raw.view(dtype)
-        else:
-            view = raw.view(f"{'i' if dtype.kind == 'i' else 'u'}{raw.itemsize}")
-
-        def write(value: np.ndarray, lanes: Lanes) -> None:
-            np.copyto(view, value, where=lanes.where, casting="unsafe")
-
-        return write
-
-    def _result(self, target: str, type_: str, function: Callable, *reads: Read) -> Step:
-        """The step that writes function(*values) to a register."""
-        write = self.write(target, type_)
-
-        def run(lanes: Lanes) -> None:
-            write(function(*[read() for read in reads]), lanes)
-
-        return run
-
-    def _reads(self, one: Instruction, type_: str) -> list[Read]:
-        return [self.read(operand, type_) for operand in one.operands[1:]]
 
     # Control ----------------------------------------------------------------------------------
 
@@ -325,7 +235,7 @@ class Translator:
             return self._result(
                 one.operands[0], one.type, lambda value: value, self.read(source, one.type)
             )
-        parts = _parts(source if source.startswith("{") else target)
+        parts = parts_of(source if source.startswith("{") else target)
         part = f"u{8 * size_of(one.type) // len(parts)}"
         whole = f"u{8 * size_of(one.type)}"
         if source.startswith("{"):
@@ -424,189 +334,3 @@ class Translator:
         return self._result(
             one.operands[0], one.type, lambda p, x, y: np.where(p, x, y), chosen, a, b
         )
-
-    # Warps ------------------------------------------------------------------------------------
-
-    def _shuffle(self, number: int, one: Instruction) -> Step:
-        mode = one.words[2]
-        target, _, there = one.operands[0].partition("|")
-        value, b, c, members = (self.read(operand, "u32") for operand in one.operands[1:5])
-        write, lane = self.write(target, "u32"), self.machine.lane
-        write_there = self.write(there, "pred") if there else None
-
-        def run(lanes: Lanes) -> None:
-            lanes = self.machine.meet(number, members(), lanes)
-            if not lanes.mask.any():
-                return
-            distance, clamp = (np.asarray(read()).astype(np.int64) for read in (b, c))
-            segment, clamp = clamp >> 8 & 31, clamp & 31
-            last = lane & segment | clamp & ~segment
-            from_ = {
-                "up": lane - distance,
-                "down": lane + distance,
-                "bfly": lane ^ distance,
-                "idx": lane & segment | distance & ~segment & 31,
-            }[mode]
-            inside = from_ >= last if mode == "up" else from_ <= last
-            threads = np.arange(len(lane)) - lane + np.where(inside, from_, lane)
-            absent = lanes.mask & ~lanes.mask[threads]
-            if "sync" in self.machine.checks and absent.any():
-                raise PtxFault("sync", "a lane reads from one that isn't here", one)
-            write(np.broadcast_to(value(), len(lane))[threads], lanes)
-            if write_there:
-                write_there(inside, lanes)
-
-        return run
-
-    def _active_mask(self, one: Instruction) -> Step:
-        write = self.write(one.operands[0], "u32")
-        return lambda lanes: write(self._ballot(lanes.mask), lanes)
-
-    def _ballot(self, holds: np.ndarray) -> np.ndarray:
-        bits = self.machine.warps(holds).astype(np.uint64) << np.arange(WARP_SIZE, dtype=np.uint64)
-        return np.repeat(bits.sum(axis=1).astype(np.uint32), WARP_SIZE)
-
-    def _vote(self, number: int, one: Instruction) -> Step:
-        mode, type_ = one.words[2], one.words[-1]
-        holds, members = self.predicate(one.operands[1]), self.read(one.operands[2], "u32")
-        write = self.write(one.operands[0], "u32" if mode == "ballot" else type_)
-
-        def run(lanes: Lanes) -> None:
-            lanes = self.machine.meet(number, members(), lanes)
-            if not lanes.mask.any():
-                return
-            yes = self._ballot(np.broadcast_to(holds(), len(lanes.mask)) & lanes.mask)
-            no = self._ballot(~np.broadcast_to(holds(), len(lanes.mask)) & lanes.mask)
-            results = {
-                "ballot": yes,
-                "any": yes != 0,
-                "all": no == 0,
-                "uni": (yes == 0) | (no == 0),
-            }
-            write(results[mode], lanes)
-
-        return run
-
-    # Memory -----------------------------------------------------------------------------------
-
-    def _address(self, one: Instruction, operand: str) -> tuple[Read, str]:
-        """The addresses of all threads, and the space they are in; "" if they are generic."""
-        base, offset = PLACE.fullmatch(operand).groups()
-        offset = int(offset or "0", 0)
-        space = next(
-            (w.partition("::")[0] for w in one.words if w.partition("::")[0] in SPACES), ""
-        )
-        if base in self.kernel.symbols:
-            number = self.offset_of(base) + offset
-            places = np.full(self.machine.num_threads, number, np.int64)
-            return (lambda: places), space
-        type_ = f"u{8 * self.machine.registers[base].itemsize}"
-        read = self.read(base, type_)
-        return (lambda: read().astype(np.int64) + offset), space
-
-    def _place(
-        self, number: int, kind: str, one: Instruction, operand: str, size: tuple[int, int]
-    ) -> Callable:
-        """A function of the lanes: the space they access, and the places in its data."""
-        address, space = self._address(one, operand)
-
-        def place(lanes: Lanes) -> tuple:
-            addresses = address()[lanes.mask]
-            here = space or self._window(one, addresses)
-            if not space or here == "global":
-                addresses = addresses - WINDOWS[here]
-            return self.machine.locate(number, kind, here, addresses, size, lanes)
-
-        return place
-
-    def _window(self, one: Instruction, addresses: np.ndarray) -> str:
-        ordered = sorted(WINDOWS.items(), key=lambda item: -item[1])
-        found = {next((s for s, w in ordered if a >= w), "global") for a in addresses.tolist()}
-        if len(found) > 1:
-            raise PtxFault(
-                "memory", f"lanes access {' and '.join(sorted(found))} memory at once", one
-            )
-        return found.pop()
-
-    def _load_or_store(self, number: int, one: Instruction) -> Step:
-        is_store = one.opcode == "st"
-        operand, data = one.operands if is_store else one.operands[::-1]
-        parts = _parts(data) if data.startswith("{") else [data]
-        if "param" in one.words:
-            return self._load_parameter(one, operand, parts)
-        type_, dtype = one.type, DTYPES[one.type]
-        kind = "write" if is_store else "read"
-        place = self._place(number, kind, one, operand, (dtype.itemsize, len(parts)))
-        raw = np.dtype(f"u{dtype.itemsize}") if dtype.kind == "f" else dtype
-        if is_store:
-            reads = [self.read(name, type_) for name in parts]
-
-            def store(lanes: Lanes) -> None:
-                memory, places = place(lanes)
-                items, first = memory.items(raw), places // dtype.itemsize
-                for n, read in enumerate(reads):
-                    value = np.broadcast_to(read(), len(lanes.mask))[lanes.mask]
-                    items[first + n] = np.ascontiguousarray(value).view(raw)
-                memory.written[places[:, None] + np.arange(dtype.itemsize * len(parts))] = True
-
-            return store
-        writes = [self.write(name, type_) for name in parts]
-        values = np.zeros(self.machine.num_threads, raw)
-
-        def load(lanes: Lanes) -> None:
-            memory, places = place(lanes)
-            items, first = memory.items(raw), places // dtype.itemsize
-            for n, write in enumerate(writes):
-                values[lanes.mask] = items[first + n]
-                write(values.view(dtype), lanes)
-
-        return load
-
-    def _load_parameter(self, one: Instruction, operand: str, parts: list[str]) -> Step:
-        name, offset = PLACE.fullmatch(operand).groups()
-        first = self.kernel.parameters[name].offset + int(offset or "0", 0)
-        size, dtype = size_of(one.type), DTYPES[one.type]
-        bytes_ = [self.machine.parameters[first + n * size :][:size] for n in range(len(parts))]
-        writes = [
-            (self.write(p, one.type), b.view(dtype)[0]) for p, b in zip(parts, bytes_, strict=True)
-        ]
-
-        def run(lanes: Lanes) -> None:
-            for write, value in writes:
-                write(value, lanes)
-
-        return run
-
-    def _atomic(self, number: int, one: Instruction) -> Step:
-        """One lane after another, in the order of their numbers."""
-        operation = next(w for w in one.words if w in (*ATOMIC, "cas"))
-        type_, dtype = one.type, DTYPES[one.type]
-        if (type_ not in ("f32", "f64") and type_[0] not in "usb") or type_ == "bf16":
-            raise one.unknown()
-        has_result = one.opcode == "atom"
-        place = self._place(number, "atomic", one, one.operands[has_result], (dtype.itemsize, 1))
-        reads = [self.read(operand, type_) for operand in one.operands[has_result + 1 :]]
-        write = self.write(one.operands[0], type_) if has_result else None
-        old = np.zeros(self.machine.num_threads, dtype)
-
-        def run(lanes: Lanes) -> None:
-            memory, places = place(lanes)
-            items = memory.items(dtype)
-            values = [np.broadcast_to(read(), len(lanes.mask)) for read in reads]
-            for thread, at in zip(
-                np.flatnonzero(lanes.mask), places // dtype.itemsize, strict=True
-            ):
-                old[thread] = items[at]
-                given = [value[thread] for value in values]
-                if operation == "cas":
-                    items[at] = given[1] if items[at] == given[0] else items[at]
-                else:
-                    items[at] = ATOMIC[operation](items[at], given[0])
-            if write:
-                write(old, lanes)
-
-        return run
-
-
-def _parts(operand: str) -> list[str]:
-    return [part.strip() for part in operand.strip("{}").split(",")]
