@@ -265,11 +265,11 @@ class Translator(Accesses):
 
     def _cvt(self, one: Instruction) -> Step:
         target, source = one.words[-2:]
-        if target in ("f16x2", "bf16x2"):
-            return self._cvt_pair(one, target)
+        if target.endswith("x2"):
+            return self._cvt_pair(one, target, source)
         rounding = next((word for word in one.words if word in numbers.ROUNDINGS), None)
         narrows = size_of(target) < size_of(source) and target[0] in "fb"
-        if {"rz", "rm", "rp", "rna"} & set(one.words) and narrows:
+        if {"rz", "rm", "rp", "rna", "relu", "satfinite"} & set(one.words) and narrows:
             raise one.unknown()
 
         def convert(value: np.ndarray) -> np.ndarray:
@@ -289,15 +289,31 @@ class Translator(Accesses):
             raise one.unknown()
         return self._result(one.operands[0], target, convert, self.read(one.operands[1], source))
 
-    def _cvt_pair(self, one: Instruction, target: str) -> Step:
-        """Two float32 become the halves of a register, the first the upper."""
-        reads = [self.read(operand, "f32") for operand in one.operands[1:]]
+    def _cvt_pair(self, one: Instruction, target: str, source: str) -> Step:
+        """Two float32 become the halves of a register, the first the upper; or 8-bit floats."""
+        codes = numbers.FLOATS_OF_8_BITS
+        expected = ["cvt", "rn", *["satfinite"] * (target in codes), target, source]
+        if list(one.words) != expected:
+            raise one.unknown()
+        if source in codes and target == "f16x2":
+            read = self.read(one.operands[1], "b16")
+
+            def exact(pair: np.ndarray) -> np.ndarray:
+                return codes[source][np.atleast_1d(pair).view(np.uint8).reshape(-1, 2)]
+
+            return self._result(one.operands[0], target, exact, read)
+        if source != "f32":
+            raise one.unknown()
+        high, low = (self.read(operand, "f32") for operand in one.operands[1:])
 
         def convert(high: np.ndarray, low: np.ndarray) -> np.ndarray:
             both = np.stack(np.broadcast_arrays(*map(np.atleast_1d, (low, high))), 1)
+            if target in codes:
+                return numbers.to_8_bits(both, target).view(np.uint16)[:, 0]
             return both.astype(np.float16) if target == "f16x2" else numbers.to_bfloat16(both)
 
-        return self._result(one.operands[0], target, convert, *reads)
+        register = "b16" if target in codes else target
+        return self._result(one.operands[0], register, convert, high, low)
 
     def _setp(self, one: Instruction) -> Step:
         words, type_ = one.words, one.type

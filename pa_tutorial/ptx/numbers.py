@@ -93,6 +93,34 @@ def saturated(number: np.ndarray) -> np.ndarray:
     return np.clip(np.where(np.isnan(number), 0, number), 0, 1)
 
 
+def _values_of_codes(exponent_bits: int, num_finite: int) -> np.ndarray:
+    """[256] what the codes of an 8-bit float stand for: sign, exponent, mantissa.
+
+    num_finite  codes from 0 on that are finite; the others are NaN
+    """
+    bits, bias = 7 - exponent_bits, 2 ** (exponent_bits - 1) - 1
+    exponent, mantissa = np.divmod(np.arange(128), 1 << bits)
+    with_first = np.where(exponent > 0, mantissa + (1 << bits), mantissa)  # its first bit is 1
+    number = np.ldexp(with_first, np.maximum(exponent, 1) - bias - bits)
+    number[num_finite:] = np.nan
+    return np.concatenate([number, -number])
+
+
+# Source: Micikevicius and others, "FP8 Formats for Deep Learning" (2022).
+FLOATS_OF_8_BITS = {"e4m3x2": _values_of_codes(4, 0x7F), "e5m2x2": _values_of_codes(5, 0x7C)}
+FLOATS_OF_8_BITS["e5m2x2"][[0x7C, 0xFC]] = np.inf, -np.inf
+
+
+def to_8_bits(number: np.ndarray, type_: str) -> np.ndarray:
+    """The code of the nearest finite number (.satfinite), ties to even; NaN becomes 0x7F."""
+    values = FLOATS_OF_8_BITS[type_][:128]
+    finite = values[np.isfinite(values)]
+    between, size = (finite[:-1] + finite[1:]) / 2, np.abs(number, dtype=np.float64)
+    low, high = (np.searchsorted(between, size, side) for side in ("left", "right"))
+    code = np.where(low % 2, high, low) + 128 * np.signbit(number)  # they differ in a tie
+    return np.where(np.isnan(number), 0x7F, code).astype(np.uint8)
+
+
 ROUNDINGS = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
 
 

@@ -1,8 +1,10 @@
 """Each instruction against exact arithmetic: Python's integers and fractions."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -283,6 +285,61 @@ def test_a_conversion_to_half_is_rounded_to_nearest(type_: str) -> None:
     dtype = "bf16" if type_ == "bf16" else np.float16
     want = [rounded(Fraction(x), dtype) if math.isfinite(x) else x for x in a.tolist()]
     assert same(got, want)
+
+
+def of_8_bits(type_: str) -> list[Fraction | float]:
+    """[256] by the formats' definition: a sign, 4 or 5 bits of exponent, 3 or 2 of mantissa."""
+    bits, bias, found = (3, 7, []) if type_ == "e4m3x2" else (2, 15, [])
+    for code in range(128):
+        exponent, mantissa = code >> bits, Fraction(code & (1 << bits) - 1, 1 << bits)
+        first = Fraction(exponent > 0)  # the bit before the point
+        found.append((first + mantissa) * Fraction(2) ** (max(exponent, 1) - bias))
+    if type_ == "e4m3x2":
+        found[0x7F:] = [math.nan]
+    else:
+        found[0x7C:] = [math.inf, math.nan, math.nan, math.nan]
+    return found + [-number for number in found]
+
+
+FLOATS_OF_8_BITS = ("e4m3x2", "e5m2x2")
+
+
+@pytest.mark.parametrize("type_", FLOATS_OF_8_BITS)
+def test_each_float_of_8_bits_has_the_value_of_its_definition(type_: str) -> None:
+    codes = np.arange(256, dtype=np.uint8)
+    pairs = np.stack([codes, DRAW.permutation(codes)], 1)
+    got = computed(
+        f"cvt.rn.f16x2.{type_} {{d}}, {{0}}", "f16x2", ("u16", pairs.view(np.uint16)[:, 0])
+    )
+    want = np.array([float(number) for number in of_8_bits(type_)])[pairs]
+    assert same(got.view(np.float16).reshape(-1, 2), want)
+
+
+@pytest.mark.parametrize("type_", FLOATS_OF_8_BITS)
+def test_a_conversion_to_8_bits_finds_the_nearest_and_saturates(type_: str) -> None:
+    """Every number there is, every tie between two, numbers beside them, and all sizes."""
+    values = [number for number in of_8_bits(type_)[:128] if math.isfinite(number)]
+    exact = [float(number) for number in values]
+    ties = np.float32([(x + y) / 2 for x, y in pairwise(exact)])
+    beside = [np.nextafter(ties, np.float32(side)) for side in (0, np.inf)]
+    sizes = np.concatenate([np.float32([*exact, np.inf, 1e6]), ties, *beside, near(np.float32)])
+    a, b = np.concatenate([sizes, -sizes]), DRAW.permutation(np.concatenate([sizes, -sizes]))
+    got = computed(
+        f"cvt.rn.satfinite.{type_}.f32 {{d}}, {{0}}, {{1}}", "u16", ("f32", a), ("f32", b)
+    )
+    for number, code in zip(
+        np.stack([b, a], 1).reshape(-1).tolist(), got.view(np.uint8).tolist(), strict=True
+    ):
+        size = min(abs(number), exact[-1])
+        at = bisect_left(exact, size)
+        nearest = min((at, max(at - 1, 0)), key=lambda n: (abs(Fraction(size) - values[n]), n % 2))
+        assert code == nearest + 128 * (math.copysign(1, number) < 0)
+    got = computed(
+        f"cvt.rn.satfinite.{type_}.f32 {{d}}, {{0}}, 0f3F800000",
+        "u16",
+        ("f32", np.float32([np.nan])),
+    )
+    assert got.view(np.uint8)[1] == 0x7F
 
 
 @pytest.mark.parametrize(("how", "function"), [
