@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pa_tutorial.ptx import numbers
 from pa_tutorial.ptx.machine import Lanes, PtxFault, Step
-from pa_tutorial.ptx.memory import WINDOWS
+from pa_tutorial.ptx.memory import WINDOWS, Space
 from pa_tutorial.ptx.numbers import DTYPES, size_of
 from pa_tutorial.ptx.operands import Operands, Read, parts_of
 from pa_tutorial.ptx.parsing import Instruction
@@ -20,6 +21,9 @@ ATOMIC = {
     **{"add": operator.add, "min": min, "max": max, "exch": lambda old, new: new},
     **{"and": operator.and_, "or": operator.or_, "xor": operator.xor},
 }
+DEPTHS = {"m16n8k8": 8, "m16n8k16": 16}
+EVERY_LANE = np.uint32(0xFFFFFFFF)
+COPIES = ("ca", "cg", "commit_group", "wait_group", "wait_all")
 SPACES = ("global", "shared", "local", "param")
 PLACE = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*(-?(?:0x)?[0-9A-Fa-f]+))?\s*\]")
 
@@ -29,6 +33,16 @@ class Accesses(Operands):
 
     # Warps ------------------------------------------------------------------------------------
 
+    def _together(self, number: int, members: Read, step: Step) -> Step:
+        """The step, for lanes whose warp has all lanes here that their masks name."""
+
+        def run(lanes: Lanes) -> None:
+            lanes = self.machine.meet(number, members(), lanes)
+            if lanes.mask.any():
+                step(lanes)
+
+        return run
+
     def _shuffle(self, number: int, one: Instruction) -> Step:
         mode = one.words[2]
         target, _, there = one.operands[0].partition("|")
@@ -37,9 +51,6 @@ class Accesses(Operands):
         write_there = self.write(there, "pred") if there else None
 
         def run(lanes: Lanes) -> None:
-            lanes = self.machine.meet(number, members(), lanes)
-            if not lanes.mask.any():
-                return
             distance, clamp = (np.asarray(read()).astype(np.int64) for read in (b, c))
             segment, clamp = clamp >> 8 & 31, clamp & 31
             last = lane & segment | clamp & ~segment
@@ -58,7 +69,7 @@ class Accesses(Operands):
             if write_there:
                 write_there(inside, lanes)
 
-        return run
+        return self._together(number, members, run)
 
     def _active_mask(self, one: Instruction) -> Step:
         write = self.write(one.operands[0], "u32")
@@ -74,9 +85,6 @@ class Accesses(Operands):
         write = self.write(one.operands[0], "u32" if mode == "ballot" else type_)
 
         def run(lanes: Lanes) -> None:
-            lanes = self.machine.meet(number, members(), lanes)
-            if not lanes.mask.any():
-                return
             yes = self._ballot(np.broadcast_to(holds(), len(lanes.mask)) & lanes.mask)
             no = self._ballot(~np.broadcast_to(holds(), len(lanes.mask)) & lanes.mask)
             results = {
@@ -87,7 +95,83 @@ class Accesses(Operands):
             }
             write(results[mode], lanes)
 
-        return run
+        return self._together(number, members, run)
+
+    # Matrices ---------------------------------------------------------------------------------
+
+    def _mma(self, number: int, one: Instruction) -> Step:
+        """d = a * b + c: a warp's [16, k] times [k, 8] in 16-bit floats, plus [16, 8] float32."""
+        how, types = one.words[1:6], one.words[6:]
+        depth, type_ = DEPTHS[how[2]], types[1]
+        d, a, b, c = (parts_of(operand) for operand in one.operands)
+        if how != ("sync", "aligned", how[2], "row", "col") or type_ not in ("f16", "bf16"):
+            raise one.unknown()
+        if types != ("f32", type_, type_, "f32") or len(d) != 4 or len(c) != 4:
+            raise one.unknown()
+        if len(a) != depth // 4 or len(b) != depth // 8:
+            raise one.unknown()
+        writes = [self.write(name, "f32") for name in d]
+        left, right = ([self.read(name, f"{type_}x2") for name in names] for names in (a, b))
+        added = [self.read(name, "f32") for name in c]
+        exact = numbers.from_bfloat16 if type_ == "bf16" else np.float32
+
+        def run(lanes: Lanes) -> None:
+            first, second = (
+                exact(np.stack([read() for read in reads], axis=1)) for reads in (left, right)
+            )
+            third = [np.broadcast_to(read(), len(lanes.mask)) for read in added]
+            result = numbers.matrix_product(first, second, np.stack(third, axis=1))
+            for n, write in enumerate(writes):
+                write(result[:, n], lanes)
+
+        return self._together(number, lambda: EVERY_LANE, run)
+
+    def _matrices(self, number: int, one: Instruction) -> Step:
+        """ldmatrix and stmatrix: one, two or four matrices of 8 x 8 halves. Lane 8 * m + r has the
+        address of row r of matrix m, and lane 4 * r + c the halves 2 * c and 2 * c + 1 of row r."""
+        is_store, turned = one.opcode == "stmatrix", "trans" in one.words
+        operand, data = one.operands if is_store else one.operands[::-1]
+        names = parts_of(data)
+        if one.words[1:5] != ("sync", "aligned", "m8n8", f"x{len(names)}"):
+            raise one.unknown()
+        kind = "write" if is_store else "read"
+        place = self._place(number, kind, space_of(one), operand, (16, 1))
+        access = self._put_rows(names, turned) if is_store else self._take_rows(names, turned)
+
+        def run(lanes: Lanes) -> None:
+            has_row = lanes.mask & (self.machine.lane < 8 * len(names))
+            memory, places = place(Lanes(has_row, has_row))
+            access(memory, places[:, None] + np.arange(16), has_row, lanes)
+
+        return self._together(number, lambda: EVERY_LANE, run)
+
+    def _take_rows(self, names: list[str], turned: bool) -> Callable:
+        """ldmatrix, given the places of all rows and the lanes that have one."""
+        writes = [self.write(name, "b32") for name in names]
+        rows = np.zeros((self.machine.num_threads, 16), np.uint8)
+
+        def take(memory: Space, places: np.ndarray, has_row: np.ndarray, lanes: Lanes) -> None:
+            rows[has_row] = memory.data[places]
+            matrices = rows.view(np.uint16).reshape(-1, 4, 8, 8)  # [warp, matrix, row, column]
+            matrices = np.ascontiguousarray(matrices.swapaxes(2, 3) if turned else matrices)
+            for n, write in enumerate(writes):
+                write(matrices[:, n].view(np.uint32).reshape(-1), lanes)
+
+        return take
+
+    def _put_rows(self, names: list[str], turned: bool) -> Callable:
+        """stmatrix, given the same."""
+        reads = [self.read(name, "b32") for name in names]
+        matrices = np.zeros((self.machine.num_threads // WARP_SIZE, 4, 8, 8), np.uint16)
+
+        def put(memory: Space, places: np.ndarray, has_row: np.ndarray, _lanes: Lanes) -> None:
+            for n, read in enumerate(reads):
+                matrix = np.ascontiguousarray(read()).view(np.uint16).reshape(-1, 8, 8)
+                matrices[:, n] = matrix.swapaxes(1, 2) if turned else matrix
+            memory.data[places] = matrices.reshape(-1, 8)[has_row].view(np.uint8)
+            memory.written[places] = True
+
+        return put
 
     # Memory -----------------------------------------------------------------------------------
 
@@ -163,6 +247,40 @@ class Accesses(Operands):
                 write(values.view(dtype), lanes)
 
         return load
+
+    def _copy(self, number: int, one: Instruction) -> Step:
+        """cp.async: the bytes arrive at once, but count as written when their thread has waited."""
+        machine, what = self.machine, one.words[2]
+        if one.words[1] != "async" or what not in COPIES or "L2::cache_hint" in one.words:
+            raise one.unknown()
+        if what == "commit_group":
+            return lambda lanes: machine.copies.commit(lanes.mask)
+        if what.startswith("wait"):
+            most = int(one.operands[0], 0) if what == "wait_group" else None
+            return lambda lanes: machine.wait_for_copies(most, lanes)
+        target, source, size, *rest = one.operands
+        num_bytes, taken = int(size, 0), rest[0] if rest else size
+        if num_bytes not in (4, 8, 16) or self.kernel.registers.get(taken) == "pred":
+            raise one.unknown()
+        taken = self.read(taken, "u32")  # so many bytes; the others become zero
+        to = self._place(number, "write", "shared", target, (num_bytes, 1))
+        from_ = self._place(number, "read", "global", source, (num_bytes, 1))
+        values = np.zeros((machine.num_threads, num_bytes), np.uint8)
+
+        def copy(lanes: Lanes) -> None:
+            read = lanes.mask & (taken() != 0)
+            if (read & (taken() != num_bytes)).any():  # a part of the bytes
+                raise one.unknown()
+            values[lanes.mask] = 0
+            if read.any():
+                memory, places = from_(Lanes(read, read))
+                values[read] = memory.data[places[:, None] + np.arange(num_bytes)]
+            memory, places = to(lanes)
+            places = places[:, None] + np.arange(num_bytes)
+            memory.data[places], memory.written[places] = values[lanes.mask], False
+            machine.copies.add(number, np.flatnonzero(lanes.mask), places)
+
+        return copy
 
     def _load_parameter(self, one: Instruction, operand: str, parts: list[str]) -> Step:
         name, offset = PLACE.fullmatch(operand).groups()

@@ -88,6 +88,8 @@ class Translator(Accesses):
             **{"mov": self._mov, "cvta": self._cvta, "cvt": self._cvt, "setp": self._setp},
             **{"selp": self._selp, "shf": self._funnel},
             **{"shfl": partial(self._shuffle, number), "vote": partial(self._vote, number)},
+            **{"mma": partial(self._mma, number), "cp": partial(self._copy, number)},
+            **dict.fromkeys(("ldmatrix", "stmatrix"), partial(self._matrices, number)),
             "activemask": self._active_mask,
         }
         if opcode in own:
@@ -124,15 +126,12 @@ class Translator(Accesses):
         members = self.read(one.operands[0], "u32")
 
         def run(lanes: Lanes) -> None:
-            lanes = self.machine.meet(number, members(), lanes)
-            if not lanes.mask.any():
-                return
             order = self.machine.ordering
             for warp in np.unique(np.flatnonzero(lanes.mask) // WARP_SIZE) if order else ():
                 here = np.flatnonzero(lanes.mask[warp * WARP_SIZE :][:WARP_SIZE])
                 order.syncwarp(int(warp), here)
 
-        return run
+        return self._together(number, members, run)
 
     # Arithmetic -------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from pa_tutorial.arguments import require
+from pa_tutorial.ptx.accesses import space_of
 from pa_tutorial.ptx.instructions import Translator
 from pa_tutorial.ptx.machine import Access, Machine, Size
 from pa_tutorial.ptx.memory import WINDOWS, GlobalMemory, Region, Space
@@ -23,7 +24,10 @@ from pa_tutorial.simt.source import Site
 from pa_tutorial.simt.trace import KINDS, NO_LANE, RECORD, SPACES, Trace, TracedArray
 
 MAX_STEPS = 1_000_000  # basic blocks
-ACCESSES = {"ld": "load", "ldu": "load", "st": "store", "atom": "atomic", "red": "atomic"}
+ACCESSES = {
+    **{"ld": "load", "ldu": "load", "ldmatrix": "load"},
+    **{"st": "store", "stmatrix": "store", "atom": "atomic", "red": "atomic"},
+}
 FLOATS = ("f16", "f32", "f64", "bf16", "f16x2", "bf16x2")
 
 
@@ -168,8 +172,11 @@ def class_of(instruction: Instruction) -> str:
     """What kind of work it is: "float", "integer", "logic", "load global", "barrier", …"""
     opcode, words = instruction.opcode, instruction.words
     if opcode in ACCESSES:
-        space = next((word for word in words if word in (*SPACES, "param")), "generic")
-        return f"{ACCESSES[opcode]} {space}"
+        return f"{ACCESSES[opcode]} {space_of(instruction) or 'generic'}"
+    if opcode == "cp":
+        return "copy" if words[2] in ("ca", "cg") else "copy group"
+    if opcode == "mma":
+        return "matrix"
     if opcode in ("bar", "barrier"):
         return "syncwarp" if "warp" in words else "barrier"
     if opcode in ("shfl", "vote", "activemask"):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pa_tutorial.ptx.memory import Space
+from pa_tutorial.ptx.memory import Copies, Space
 from pa_tutorial.ptx.numbers import size_of
 from pa_tutorial.ptx.parsing import Instruction, Kernel, PtxError, round_up
 from pa_tutorial.simt.gpus import WARP_SIZE
@@ -24,7 +24,8 @@ DONE = np.iinfo(np.int64).max  # the counter of a thread that has ended
 WAITING = DONE - 1  # and of one that waits at a barrier
 MEETING = DONE - 2  # stands for that of a lane that waits for others of its warp
 ENDS_A_BLOCK = ("bra", "ret", "exit", "bar", "barrier", "trap")
-MEETS = ("shfl", "vote", "bar", "barrier")  # a basic block of its own: lanes may wait before it
+# Each is a basic block of its own: lanes may wait before it.
+MEETS = ("shfl", "vote", "bar", "barrier", "mma", "ldmatrix", "stmatrix")
 
 
 class PtxFault(ShortInNotebooks, RuntimeError):
@@ -67,6 +68,7 @@ class Machine:
     memory      space -> its bytes
     log         what the accesses did, in order
     num_issued  first instruction of a basic block -> warps that executed it
+    copies      what cp.async hasn't copied yet
     ordering    what the barriers of a thread block order; None: races aren't looked for
     next        [num_threads] number of each thread's next instruction, or DONE, or WAITING
     resume      [num_threads] where a thread goes on after the barrier at which it waits
@@ -133,6 +135,7 @@ class Machine:
         self.next = np.where(self.exists, 0, DONE)
         self.resume = np.zeros(self.num_threads, np.int64)
         self.meeting = np.zeros(self.num_threads, bool)
+        self.copies = Copies(self.num_threads)
         self.special = self._special()
         for space in ("shared", "local"):
             self.memory[space].clear()
@@ -248,6 +251,15 @@ class Machine:
 
     # Memory -----------------------------------------------------------------------------------
 
+    def wait_for_copies(self, most: int | None, lanes: Lanes) -> None:
+        """All but the last `most` groups of the lanes' copies have arrived; None: all copies."""
+        shared = self.memory["shared"]
+        for number, threads, _, places in self.copies.arrived(lanes.mask, most):
+            shared.written[places] = True
+            if self.ordering is not None:  # only a barrier after the wait orders the copy
+                first, num_bytes = places[:, 0], places.shape[1]
+                self._look_for_races(number, "write", shared, first, num_bytes, threads)
+
     def locate(
         self, number: int, kind: str, space: str, addresses: np.ndarray, size: tuple[int, int],
         lanes: Lanes,
@@ -270,8 +282,11 @@ class Machine:
         self._require(aligned, "memory", f"misaligned for {num_bytes} bytes", *at)
         places = addresses if memory.base is None else addresses + memory.base[lanes.mask]
         if kind != "write" and "init" in self.checks:
-            written = memory.written[places[:, None] + np.arange(num_bytes)].all(axis=1)
-            self._require(written, "init", "read, and was never written", *at)
+            read = places[:, None] + np.arange(num_bytes)
+            written, what = memory.written[read], "read, and was never written"
+            if space == "shared" and self.copies.include(read[~written]):
+                what = "read, and the thread that copies it (cp.async) hasn't waited"
+            self._require(written.all(axis=1), "init", what, *at)
         if self.ordering is not None and space != "local":
             self._look_for_races(number, kind, memory, places, num_bytes, threads)
         who = self.block_of[threads], self.thread[threads]

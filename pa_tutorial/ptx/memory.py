@@ -7,6 +7,7 @@ thread's local memory each have a window of the generic addresses.
 import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -74,6 +75,54 @@ class Space:
     def items(self, dtype: np.dtype) -> np.ndarray:
         usable = len(self.data) // dtype.itemsize * dtype.itemsize
         return self.data[:usable].view(dtype)
+
+
+class Copy(NamedTuple):
+    """An instruction that copies in the background.
+
+    groups  [copies] number of the group of each, counted by its thread
+    places  [copies, num_bytes] in the data of shared memory
+    """
+
+    instruction: int
+    threads: np.ndarray
+    groups: np.ndarray
+    places: np.ndarray
+
+
+class Copies:
+    """What cp.async copies to shared memory while the threads go on.
+
+    committed  [num_threads] number of groups that a thread has committed
+    in_flight  the copies that their threads haven't waited for, oldest first
+    """
+
+    def __init__(self, num_threads: int) -> None:
+        self.committed = np.zeros(num_threads, np.int64)
+        self.in_flight: list[Copy] = []
+
+    def add(self, instruction: int, threads: np.ndarray, places: np.ndarray) -> None:
+        self.in_flight.append(Copy(instruction, threads, self.committed[threads], places))
+
+    def commit(self, mask: np.ndarray) -> None:
+        self.committed[mask] += 1
+
+    def arrived(self, mask: np.ndarray, most: int | None) -> list[Copy]:
+        """Take out the copies of all but the last `most` groups; None: all copies."""
+        found, rest = [], []
+        for copy in self.in_flight:
+            done = mask[copy.threads]
+            if most is not None:
+                done = done & (copy.groups < self.committed[copy.threads] - most)
+            for chosen, copies in ((done, found), (~done, rest)):
+                if chosen.any():
+                    copies.append(Copy(copy.instruction, *(each[chosen] for each in copy[1:])))
+        self.in_flight = rest
+        return found
+
+    def include(self, places: np.ndarray) -> bool:
+        """Whether any of these bytes is in flight."""
+        return places.size > 0 and any(np.isin(places, one.places).any() for one in self.in_flight)
 
 
 @dataclass

@@ -246,3 +246,26 @@ def narrowed_to_odd(number: np.ndarray) -> np.ndarray:
     bits[inexact & (np.abs(near) > np.abs(number))] -= np.uint32(1)
     bits[inexact] |= np.uint32(1)
     return bits.view(np.float32)
+
+
+# Matrices ----------------------------------------------------------------------------------------
+
+
+def matrix_product(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """d = a * b + c of each warp, as mma.m16n8k8 and m16n8k16 spread them over its lanes.
+
+    a        [threads, k / 4, 2] float32: a matrix of 16 x k, with two items in a register
+    b        [threads, k / 8, 2] float32: a matrix of k x 8
+    c        [threads, 4] float32: a matrix of 16 x 8
+    returns  [threads, 4] float32
+
+    Lane 4 * i + j has items of rows i and i + 8 of a, c and d, and of column i of b.
+    """
+    steps = b.shape[1]  # of k, each of 8
+    a = a.astype(np.float64).reshape(-1, 8, 4, steps, 2, 2).transpose(0, 4, 1, 3, 2, 5)
+    b = b.astype(np.float64).reshape(-1, 8, 4, steps, 2).transpose(0, 3, 2, 4, 1)
+    c = c.reshape(-1, 8, 4, 2, 2).transpose(0, 3, 1, 2, 4).reshape(-1, 16, 8)
+    # The products are exact. The order in which a GPU adds them, and how it rounds, isn't
+    # documented; here the sum is computed in float64, then rounded.
+    d = (a.reshape(-1, 16, 8 * steps) @ b.reshape(-1, 8 * steps, 8) + c).astype(np.float32)
+    return d.reshape(-1, 2, 8, 4, 2).transpose(0, 2, 3, 1, 4).reshape(-1, 4)

@@ -9,6 +9,7 @@ from pa_tutorial.ptx import PtxError, PtxFault, parse, run_ptx
 from tests.ptx.small_kernels import run, text_of
 
 TO_SHARED = "mov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2;"  # s[t]
+COPY = TO_SHARED + "cp.async.ca.shared.global [%r1], [%rd1], 4;"
 WRONG = {
     "past the end": (
         "memory: thread 31 of thread block 0, address 0x180 is 0 bytes past the end of argument 0",
@@ -63,6 +64,41 @@ WRONG = {
     "a vote without its lanes": (
         "isn't here",
         "setp.lt.u32 %p1, %r0, 8; @%p1 vote.sync.ballot.b32 %r3, %p1, 0x1FF;",
+    ),
+    "a copy that wasn't waited for": (
+        "init: thread 0 of thread block 0, address 0x0 is read, and the thread that copies it",
+        COPY + "cp.async.commit_group; ld.shared.u32 %r3, [%r1];",
+    ),
+    "a wait for too few groups": (
+        "init: thread 0 of thread block 0, address 0x0 is read, and the thread that copies it",
+        COPY + "cp.async.commit_group; cp.async.wait_group 1; ld.shared.u32 %r3, [%r1];",
+    ),
+    "a copy that isn't in a group": (
+        "the thread that copies it (cp.async) hasn't waited",
+        COPY + "cp.async.wait_group 0; ld.shared.u32 %r3, [%r1];",
+    ),
+    "a barrier before the wait": (
+        "race: thread 0 of thread block 0 does a read where thread 1 did a write",
+        COPY + "bar.sync 0; cp.async.wait_all; xor.b32 %r4, %r2, 4; mov.u32 %r5, s; "
+        "add.s32 %r4, %r4, %r5; ld.shared.u32 %r3, [%r4];",
+    ),
+    "a copy from past the end": (
+        "0 bytes past the end of argument 0",
+        TO_SHARED + "cp.async.ca.shared.global [%r1], [%rd1+4], 4;",
+    ),
+    "a matrix product without its lanes": (
+        "sync: thread 16 of thread block 0 isn't here, but its lane is in the mask",
+        "setp.lt.u32 %p1, %r0, 16; @%p1 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r3}, {%f1, %f2, %f3, %f4};",
+    ),
+    "a misaligned row of a matrix": (
+        "thread 1 of thread block 0, address 0x4 is misaligned for 16 bytes",
+        TO_SHARED + "st.shared.u32 [%r1], %r0; bar.sync 0; "
+        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r3}, [%r1];",
+    ),
+    "a matrix that is not written": (
+        "init: thread 0 of thread block 0, address 0x0 is read, and was never written",
+        "mov.u32 %r1, s; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r3}, [%r1];",
     ),
     "no end": ("still running after 1,000 basic blocks", "AGAIN: bra AGAIN;"),
     "a generic address in two spaces": (
