@@ -1,0 +1,61 @@
+"""Our Triton kernels as Triton compiles them, beside the reference."""
+
+import re
+
+import pytest
+import torch
+
+from pa_tutorial.kernels.compiler_report import Capability, arch
+from pa_tutorial.kernels.cuda_launch import as_stored
+from pa_tutorial.kernels.triton_backend import TritonCall, why_absent
+from pa_tutorial.ptx import PtxFault, PtxReport, parse, run_ptx
+from pa_tutorial.simt.gpus import WARP_SIZE
+from tests.kernels.kernel_inputs import is_right, prepare_triton, step
+
+if why_absent() is None:
+    from pa_tutorial.kernels.triton_compiled import compile_call
+
+pytestmark = pytest.mark.triton
+OUTPUTS = ("max_logits_ptr", "exp_sums_ptr", "tmp_out_ptr")  # of the first kernel
+GEOMETRIES = ({}, {"head_size": 128, "num_heads": 16, "num_kv_heads": 1})
+
+
+def run_text(text: str, call: TritonCall, shared_bytes: int, *outputs: str) -> PtxReport:
+    """Triton adds pointers to scratch memory at the end, which these kernels don't use. Races
+    aren't looked for: where a tile has fewer items than a program threads, several threads write
+    the same number to the same place.
+    """
+    values = [
+        as_stored(value) if isinstance(value, torch.Tensor) else value
+        for value in call.arguments.values()
+    ]
+    values += [0] * (len(parse(text).parameters) - len(values))
+    unwritten = [f"argument {n}" for n, name in enumerate(call.arguments) if name in outputs]
+    return run_ptx(
+        text, call.grid, WARP_SIZE * call.num_warps, *values, shared_bytes=shared_bytes,
+        unwritten=unwritten, checks=("memory", "init", "sync"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=arch)
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=["head16", "head128"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_the_compiled_kernels_are_right(
+    dtype: torch.dtype, geometry: dict[str, int], capability: Capability
+) -> None:
+    values = step(dtype=dtype, **geometry)
+    launch = prepare_triton(**values, partition_size=16, tile_size=16)
+    first, second = (compile_call(call, capability) for call in (launch.partitions, launch.reduce))
+    report = run_text(first.ptx, launch.partitions, first.shared_bytes, *OUTPUTS)
+    run_text(second.ptx, launch.reduce, second.shared_bytes, "out_ptr")
+    assert is_right(launch.out, values)
+    assert report.issued["copy"] > 0
+    assert (report.issued["matrix"] > 0) == (dtype != torch.float32)
+
+
+def test_a_wait_for_too_few_copies_is_found_in_a_compiled_kernel() -> None:
+    call = prepare_triton(**step(dtype=torch.float16)).partitions
+    build = compile_call(call)
+    text = re.sub(r"wait_group\s+0", "wait_group 4", build.ptx)
+    with pytest.raises(PtxFault, match=r"init: .*copies it \(cp\.async\) hasn't waited"):
+        run_text(text, call, build.shared_bytes, *OUTPUTS)
