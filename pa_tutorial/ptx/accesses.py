@@ -265,13 +265,12 @@ class Accesses(Operands):
         taken = self.read(taken, "u32")  # so many bytes; the others become zero
         to = self._place(number, "write", "shared", target, (num_bytes, 1))
         from_ = self._place(number, "read", "global", source, (num_bytes, 1))
-        values = np.zeros((machine.num_threads, num_bytes), np.uint8)
 
         def copy(lanes: Lanes) -> None:
+            values = np.zeros((machine.num_threads, num_bytes), np.uint8)
             read = lanes.mask & (taken() != 0)
             if (read & (taken() != num_bytes)).any():  # a part of the bytes
                 raise one.unknown()
-            values[lanes.mask] = 0
             if read.any():
                 memory, places = from_(Lanes(read, read))
                 values[read] = memory.data[places[:, None] + np.arange(num_bytes)]

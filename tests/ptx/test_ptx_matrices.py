@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pa_tutorial.ptx import PtxError
+from pa_tutorial.ptx import PtxError, PtxFault
 from tests.ptx.small_kernels import run
 
 DRAW = np.random.default_rng(0)
@@ -74,6 +74,7 @@ def test_a_matrix_product_is_rounded_once(type_: str, depth: int) -> None:
 @pytest.mark.parametrize("how", ["", ".trans"])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_ldmatrix_gives_each_lane_two_neighbours_of_each_matrix(count: int, how: str) -> None:
+    """Lanes that have no row have an address outside the memory."""
     matrices = DRAW.permutation(4 * 8 * 8).astype(np.uint16).reshape(4, 8, 8)
     out, rows = np.zeros((count, 32), np.uint32), matrices.reshape(32, 8).view(np.uint32)
     names = ", ".join(f"%r{2 + n}" for n in range(count))
@@ -81,6 +82,7 @@ def test_ldmatrix_gives_each_lane_two_neighbours_of_each_matrix(count: int, how:
         "mad.wide.u32 %rd5, %r0, 16, %rd12; ld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd5]; "
         "mov.u32 %r1, dynamic; xor.b32 %r6, %r0, 5; mad.lo.u32 %r1, %r6, 16, %r1; "
         "st.shared.v4.u32 [%r1], {%r2, %r3, %r4, %r5}; bar.sync 0; "
+        f"setp.lt.u32 %p1, %r0, {8 * count}; selp.b32 %r1, %r1, 99999, %p1; "
         f"ldmatrix.sync.aligned.m8n8.x{count}{how}.shared.b16 {{{names}}}, [%r1];"
     )
     body += "".join(f"st.global.b32 [%rd1+{128 * n}], %r{2 + n};" for n in range(count))
@@ -100,8 +102,9 @@ def test_stmatrix_takes_two_neighbours_of_each_matrix_from_a_lane(count: int, ho
     body = "".join(f"ld.global.b32 %r{2 + n}, [%rd2+{128 * n}];" for n in range(count))
     body += (
         "mov.u32 %r1, dynamic; xor.b32 %r6, %r0, 5; mad.lo.u32 %r1, %r6, 16, %r1; "
+        f"setp.lt.u32 %p1, %r0, {8 * count}; selp.b32 %r1, %r1, 99999, %p1; "
         f"stmatrix.sync.aligned.m8n8.x{count}{how}.shared.b16 [%r1], {{{names}}}; bar.sync 0; "
-        f"setp.lt.u32 %p1, %r0, {8 * count}; mad.wide.u32 %rd5, %r0, 16, %rd11; "
+        "mad.wide.u32 %rd5, %r0, 16, %rd11; "
         "@%p1 ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [%r1]; "
         "@%p1 st.global.v4.u32 [%rd5], {%r2, %r3, %r4, %r5};"
     )
@@ -150,6 +153,16 @@ def test_a_thread_waits_for_all_but_its_newest_groups() -> None:
     array = np.arange(32, dtype=np.uint32)
     run(body, array)
     assert array.tolist() == list(range(1, 33))
+
+
+def test_a_thread_block_does_not_wait_for_the_copies_of_an_earlier_one() -> None:
+    body = (
+        "mov.u32 %r1, s; mov.u32 %r2, %ctaid.x; setp.eq.u32 %p1, %r2, 0; "
+        "@%p1 cp.async.ca.shared.global [%r1], [%rd1], 4; @%p1 bra END; "
+        "cp.async.wait_all; ld.shared.b32 %r3, [%r1]; END:"
+    )
+    with pytest.raises(PtxFault, match=r"init: thread 0 of thread block 1.* was never written"):
+        run(body, np.zeros(1, np.uint32), grid=2)
 
 
 @pytest.mark.parametrize("instruction", [
