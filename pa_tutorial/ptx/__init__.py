@@ -8,5 +8,6 @@ report = run_ptx(kernel, grid, block, *args)   # compiled by Numba, then execute
 from pa_tutorial.ptx.launching import PtxReport, run_ptx
 from pa_tutorial.ptx.machine import PtxFault
 from pa_tutorial.ptx.parsing import PtxError, parse
+from pa_tutorial.ptx.sources import ptx_by_line
 
-__all__ = ["PtxError", "PtxFault", "PtxReport", "parse", "run_ptx"]
+__all__ = ["PtxError", "PtxFault", "PtxReport", "parse", "ptx_by_line", "run_ptx"]

@@ -55,8 +55,8 @@ class CompiledLaunch:
         reports: list[PtxReport] = []
 
         def run_part(*args: object, **more: object) -> None:
-            cc = self.compute_capability
-            reports.append(run_ptx(*args, **more, checks=CHECKS, compute_capability=cc))
+            more |= {"checks": CHECKS, "compute_capability": self.compute_capability}
+            reports.append(run_ptx(*args, **more, lineinfo=False))
 
         if isinstance(self.launch, CudaLaunch | PartitionedLaunch):
             for part in parts_of(self.launch):

@@ -1,10 +1,10 @@
 """run_ptx: a compiled kernel, executed without a GPU."""
 
-import linecache
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import FunctionType
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from pa_tutorial.ptx.machine import Access, Machine, Size
 from pa_tutorial.ptx.memory import WINDOWS, GlobalMemory, Region, Space
 from pa_tutorial.ptx.numbers import DTYPES
 from pa_tutorial.ptx.parsing import Instruction, Kernel, parse
+from pa_tutorial.ptx.sources import sources_of
 from pa_tutorial.simt import ptx
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.kernel_arguments import arrays_of, function_of, named
 from pa_tutorial.simt.machine import CHECKS
+from pa_tutorial.simt.report import Finding
 from pa_tutorial.simt.simulate import MAX_SHARED, _size
-from pa_tutorial.simt.source import Site
+from pa_tutorial.simt.source import Site, Source
 from pa_tutorial.simt.trace import KINDS, NO_LANE, RECORD, SPACES, Trace, TracedArray
 
 MAX_STEPS = 1_000_000  # basic blocks
@@ -35,12 +37,14 @@ FLOATS = ("f16", "f32", "f64", "bf16", "f16x2", "bf16x2")
 class PtxReport:
     """What a run did.
 
-    issued  warp instructions, by class
+    issued    warp instructions, by class
+    function  of a kernel that Numba compiled
     """
 
     machine: Machine
     memory: GlobalMemory
     issued: Counter[str]
+    function: FunctionType | None = None
 
     @property
     def kernel(self) -> Kernel:
@@ -50,11 +54,20 @@ class PtxReport:
     def num_issued(self) -> int:
         return self.issued.total()
 
+    @property
+    def checks(self) -> tuple[str, ...]:
+        return tuple(self.machine.checks)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """None: a mistake raises PtxFault, and then there is no report."""
+        return []
+
     @cached_property
     def trace(self) -> Trace:
         """Every access to global, shared and local memory, as the simulator records it, so the
         tables of pa_tutorial.simt count it. Its places are the instructions of the PTX."""
-        return _trace_of(self.machine, self.memory)
+        return _trace_of(self.machine, self.memory, self.function)
 
 
 def run_ptx(
@@ -67,6 +80,7 @@ def run_ptx(
     unwritten: Sequence[str] = (),
     compute_capability: tuple[int, int] = (8, 0),
     text: str = "",
+    lineinfo: bool = True,
     name: str = "",
     max_steps: int = MAX_STEPS,
 ) -> PtxReport:
@@ -81,6 +95,9 @@ def run_ptx(
                   side by side
     text          a Numba kernel's PTX, if it has been compiled before
     unwritten     arrays that hold nothing yet, by parameter; a text's are "argument 0" and so on
+    lineinfo      compile with line numbers, so that a fault and the trace name lines of Python. The
+                  compiler then does the same loads, stores, arithmetic and shuffles, but computes
+                  some addresses elsewhere: in v1, 3 % fewer warp instructions. False: as launched
     name          a piece of the kernel's name, if the text has several
     max_steps     basic blocks that may be executed before the kernel counts as hanging
 
@@ -90,11 +107,13 @@ def run_ptx(
     grid, block = _size("grid", grid), _size("block", block)
     require(0 <= shared_bytes <= MAX_SHARED, "shared_bytes", shared_bytes, f"0 to {MAX_SHARED}")
     if isinstance(kernel, str):
-        parsed = parse(kernel, name)
+        function, parsed = None, parse(kernel, name)
         by_name = {f"argument {number}": value for number, value in enumerate(args)}
     else:
-        parsed = parse(text or ptx(kernel, *args, compute_capability=compute_capability))
-        by_name = named(function_of(kernel), args)
+        function = function_of(kernel)
+        options = {"compute_capability": compute_capability, "lineinfo": lineinfo}
+        parsed = parse(text or ptx(kernel, *args, **options))
+        by_name = named(function, args)
     memory = GlobalMemory(arrays_of(by_name), unwritten)
     flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba
     parameters = _packed(parsed, flatten(by_name, memory))
@@ -103,7 +122,7 @@ def run_ptx(
     )
     machine.run(Translator(machine).step)
     memory.copy_back()
-    return PtxReport(machine, memory, _by_class(machine))
+    return PtxReport(machine, memory, _by_class(machine), function)
 
 
 # Arguments ---------------------------------------------------------------------------------------
@@ -190,10 +209,10 @@ def class_of(instruction: Instruction) -> str:
     return "float" if instruction.type in FLOATS else "integer"
 
 
-def _trace_of(machine: Machine, memory: GlobalMemory) -> Trace:
+def _trace_of(machine: Machine, memory: GlobalMemory, function: FunctionType | None) -> Trace:
     kernel, log, space = machine.kernel, machine.log, memory.space
     arrays = [_traced(memory, region) for region in memory.regions]
-    arrays += [_symbol(kernel, name) for name in kernel.symbols]
+    arrays += [_symbol(machine, name) for name in kernel.symbols]
     each = [_records_of(number, access, space, arrays) for number, access in enumerate(log)]
     records = np.concatenate([np.zeros(0, RECORD), *each])
     if log:  # every warp that takes part in an access executes an instruction
@@ -201,9 +220,15 @@ def _trace_of(machine: Machine, memory: GlobalMemory) -> Trace:
         for field in ("instruction", "block", "warp"):
             new |= np.diff(records[field], prepend=-1) != 0
         records["instruction"] = np.cumsum(new) - 1
-    sites = tuple(_site(kernel, instruction) for instruction in kernel.instructions)
-    found = records.view(np.recarray), sites, tuple(arrays), ((),), ()
-    return Trace(kernel.name, "", machine.grid, machine.block, *found)
+    accesses = {kernel.instructions[access.instruction] for access in log}
+    sources = sources_of(kernel, function, accesses)
+    lines = {(source.file, number): source for source in sources for number in source.lines}
+    sites = tuple(_site(kernel, instruction, lines) for instruction in kernel.instructions)
+    name, file = kernel.name, ""
+    if function is not None:
+        name, file = function.__name__, function.__code__.co_filename
+    found = records.view(np.recarray), sites, tuple(arrays), ((),), sources
+    return Trace(name, file, machine.grid, machine.block, *found)
 
 
 def _traced(memory: GlobalMemory, region: Region) -> TracedArray:
@@ -214,11 +239,12 @@ def _traced(memory: GlobalMemory, region: Region) -> TracedArray:
     return TracedArray(name, "global", array.dtype, array.shape, strides, memory.pointers[name])
 
 
-def _symbol(kernel: Kernel, name: str) -> TracedArray:
+def _symbol(machine: Machine, name: str) -> TracedArray:
     """A shared or local array, as bytes: PTX doesn't say what is in it."""
-    space, offset = kernel.symbols[name]
-    offset = kernel.dynamic_offset if offset is None else offset
-    return TracedArray(name, space, np.dtype(np.uint8), (1,), (1,), offset)
+    (space, offset), num_bytes = machine.kernel.symbols[name], machine.kernel.sizes[name]
+    if offset is None:
+        offset, num_bytes = machine.kernel.dynamic_offset, machine.shared_bytes
+    return TracedArray(name, space, np.dtype(np.uint8), (num_bytes,), (1,), offset)
 
 
 def _records_of(number: int, access: Access, space: Space, arrays: list[TracedArray]) -> np.ndarray:
@@ -242,10 +268,18 @@ def _records_of(number: int, access: Access, space: Space, arrays: list[TracedAr
     return records
 
 
-def _site(kernel: Kernel, instruction: Instruction) -> Site:
-    """Where an instruction comes from: its line of the source if .loc says so, else of the PTX."""
-    if instruction.source is None:
-        return Site(kernel.name, "PTX", instruction.line, instruction.text, instruction.text)
-    file, line = instruction.source
-    code = linecache.getline(file, line).strip() or instruction.text
-    return Site(kernel.name, file, line, instruction.text, code)
+def _site(
+    kernel: Kernel, instruction: Instruction, sources: Mapping[tuple[str, int], Source]
+) -> Site:
+    """Where an instruction comes from: its line of the source if .loc says so and the source is
+    there, else of the PTX.
+
+    sources  by file and line
+    """
+    text, place = instruction.text, instruction.source
+    if place not in sources:
+        place = "PTX", instruction.line
+    if place not in sources:
+        return Site(kernel.name, *place, text, text)
+    source = sources[place]
+    return Site(source.name, *place, text, source.line(place[1]))

@@ -87,6 +87,7 @@ class Kernel:
     registers     name -> type; a name in an inner scope gets a suffix
     labels        name -> number of the instruction that follows
     symbols       arrays: name -> (space, offset); the dynamic shared array has None for offset
+    sizes         arrays: name -> bytes; the dynamic shared array has 0
     shared_bytes  static shared memory of a thread block; local_bytes: local memory of a thread
     """
 
@@ -97,11 +98,13 @@ class Kernel:
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     symbols: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     shared_bytes: int = 0
     local_bytes: int = 0
 
     def declare(self, space: str, name: str, num_bytes: int | None, alignment: int) -> None:
         """Give an array its place, after those before it. None bytes: the dynamic shared array."""
+        self.sizes[name] = num_bytes or 0
         if num_bytes is None:
             self.symbols[name] = space, None
             return
@@ -235,8 +238,11 @@ class _Body:
             yield kind, " ".join(piece.split()), self.lines.number(begin)
 
     def _note_source(self, words: list[str]) -> None:
+        """.loc 1 17 5: line 17 of file 1, in column 5; line 0 means none. In a function that was
+        inlined, the line that called it follows."""
         if words[0] == ".loc":
-            self.source = self.files.get(words[1], "?"), int(words[2])
+            file, line = self.files.get(words[1], "?"), int(words[2])
+            self.source = (file, line) if line else None
 
     def _declare_registers(self, text: str, line: int) -> None:
         found = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text)

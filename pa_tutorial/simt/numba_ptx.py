@@ -6,7 +6,7 @@ simulated; it is compiled as well.
 
 import warnings
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import CellType, FunctionType, SimpleNamespace
 from unittest import mock
 
 from pa_tutorial.private_names import PLACE
@@ -14,12 +14,18 @@ from pa_tutorial.simt.kernel_arguments import arrays_of, function_of, named
 from pa_tutorial.simt.signatures import types_of
 
 
-def ptx(kernel: Callable, *args: object, compute_capability: tuple[int, int] = (9, 0)) -> str:
+def ptx(
+    kernel: Callable,
+    *args: object,
+    compute_capability: tuple[int, int] = (9, 0),
+    lineinfo: bool = False,
+) -> str:
     """The PTX (NVIDIA's assembly language) that Numba generates for these arguments.
 
     kernel              a @cuda.jit kernel, or its plain function
     args                as for `launch`; only their types matter, or its signature's
     compute_capability  the GPU to compile for, (8, 0) or (9, 0) for example
+    lineinfo            note in the text, as .loc, which line an instruction was made of
     returns             PTX as text
 
     Raises numba's TypingError and related errors where Numba rejects the kernel; TypeError for
@@ -39,6 +45,37 @@ def ptx(kernel: Callable, *args: object, compute_capability: tuple[int, int] = (
     ):
         warnings.simplefilter("ignore")
         text, _ = cuda.compile(
-            function, signature, device=False, abi="numba", cc=compute_capability, output="ptx"
+            _located(function, {}) if lineinfo else function,
+            signature,
+            device=False,
+            abi="numba",
+            cc=compute_capability,
+            output="ptx",
+            lineinfo=lineinfo,
         )
     return text
+
+
+def _located(function: FunctionType, made: dict[object, object]) -> FunctionType:
+    """A copy whose device functions are compiled with their line numbers too. Numba compiles a
+    device function as its own decorator says, and keeps what it has compiled.
+
+    made  device function -> its copy, so far
+    """
+
+    def copied(value: object) -> object:
+        options = getattr(value, "targetoptions", {})
+        if not options.get("device"):
+            return value
+        if value not in made:
+            made[value] = value  # for a function that calls itself
+            made[value] = type(value)(_located(value.py_func, made), {**options, "lineinfo": True})
+        return made[value]
+
+    names = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    there = {**function.__globals__, **{n: copied(v) for n, v in names.items() if v is not None}}
+    cells = tuple(CellType(copied(cell.cell_contents)) for cell in function.__closure__ or ())
+    rest = function.__name__, function.__defaults__, cells
+    new = FunctionType(function.__code__, there, *rest)
+    new.__module__, new.__qualname__ = function.__module__, function.__qualname__
+    return new

@@ -1,0 +1,106 @@
+"""Lines of source beside the instructions that Numba made of them."""
+
+import re
+
+import numpy as np
+import pytest
+from numba import cuda, float32
+
+from pa_tutorial.ptx import PtxFault, parse, ptx_by_line, run_ptx
+from pa_tutorial.simt import ptx
+from pa_tutorial.viz.microscope import microscope
+from tests.ptx.small_kernels import run
+from tests.viz.pictures import require_readable, texts_of
+
+NEEDS_NUMBA = pytest.mark.needs("numba-cuda")
+LOCATED = re.compile(r"\s*(//.*|\.(loc|file)\b.*|\$L__(func|tmp|info)\w*:|)")
+
+
+@cuda.jit(device=True)
+def squared(x: float) -> float:
+    return x * x
+
+
+@cuda.jit
+def scale(out: np.ndarray, a: np.ndarray, factor: float) -> None:
+    x = a[cuda.threadIdx.x]
+    y = factor * x
+    out[cuda.threadIdx.x] = y
+
+
+@cuda.jit
+def sum_of_squares(out: np.ndarray, a: np.ndarray) -> None:
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = squared(a[t])
+    cuda.syncthreads()
+    total = 0.0
+    for i in range(t, out.size):
+        total += s[i]
+    out[t] = total
+
+
+FILE = __file__
+A = np.arange(64, dtype=np.float32)
+ARGUMENTS = {scale: (np.zeros_like(A), A, np.float32(2)), sum_of_squares: (np.zeros_like(A), A)}
+
+
+def line_of(text: str) -> int:
+    with open(FILE, encoding="utf-8") as file:
+        return 1 + next(number for number, line in enumerate(file) if line.strip() == text)
+
+
+def without_lines(text: str) -> list[str]:
+    """The instructions and declarations, under the same names: Numba's name how it compiled."""
+    kernel = text[text.index(".target") : re.search(r"^\}", text, re.M).end()]
+    kernel = re.sub(r"_ZN\w+?(_param_\d+)?\b|(_cudapy_smem_)\d+", r"name\1\2", kernel)
+    return [line.strip() for line in kernel.splitlines() if not LOCATED.fullmatch(line)]
+
+
+@NEEDS_NUMBA
+@pytest.mark.parametrize("kernel", ARGUMENTS, ids=lambda kernel: kernel.py_func.__name__)
+def test_line_numbers_change_no_instruction(kernel) -> None:
+    plain, located = (ptx(kernel, *ARGUMENTS[kernel], lineinfo=on) for on in (False, True))
+    assert without_lines(located) == without_lines(plain)
+    assert len(parse(located).instructions) == len(parse(plain).instructions)
+
+
+@NEEDS_NUMBA
+def test_a_line_has_the_instructions_that_were_made_of_it() -> None:
+    kernel = parse(ptx(scale, *ARGUMENTS[scale], lineinfo=True))
+    lines = ptx_by_line(kernel, FILE)
+    for opcode, line in (
+        ("ld.global", "x = a[cuda.threadIdx.x]"),
+        ("mul.", "y = factor * x"),
+        ("st.global", "out[cuda.threadIdx.x] = y"),
+    ):
+        assert [n for n, texts in lines.items() if opcode in " ".join(texts)] == [line_of(line)]
+    assert ptx_by_line(kernel, "another file") == {}
+
+
+@NEEDS_NUMBA
+def test_a_fault_and_a_trace_name_the_line_of_python() -> None:
+    load, inlined = line_of("s[t] = squared(a[t])"), line_of("return x * x")
+    with pytest.raises(PtxFault, match=rf"past the end of a[\s\S]*from line {load} of {FILE}"):
+        run_ptx(sum_of_squares, 1, 64, np.zeros_like(A), A[:32])
+    report = run_ptx(sum_of_squares, 1, 64, np.zeros_like(A), A)
+    assert [source.name for source in report.trace.sources] == ["sum_of_squares", "squared"]
+    assert report.trace.only(load, array="a").num_instructions == 2
+    assert inlined in ptx_by_line(report.kernel, FILE)
+    (shared,) = (array for array in report.trace.arrays if array.space == "shared")
+    assert shared.shape == (256,)
+    picture = microscope(report, at=report.trace.only(load, array="a")).picture()
+    assert "ld.global.f32 %f4, [%rd33]" in texts_of(picture)
+    require_readable(picture)
+
+
+def test_a_text_is_its_own_source_and_opens_in_the_microscope() -> None:
+    report = run("ld.global.u32 %r3, [%rd1]; st.shared.u32 [s], %r3;", np.zeros(1, np.uint32))
+    (source,) = report.trace.sources
+    assert "ld.global.u32 %r3, [%rd1]; st.shared.u32 [s], %r3" in source.lines.values()
+    look = microscope(report)
+    assert [array["name"] for array in look.data["arrays"]] == ["argument 0", "s"]
+    assert look.data["shared"]["end"] == 256
+    assert {place["source"] for place in look.data["places"]} == {0}
+    assert look.data["compiled"]
+    require_readable(look.picture())
