@@ -21,6 +21,7 @@ from pa_tutorial.viz.microscope import Axis, Pane, microscope, page
 from pa_tutorial.viz.microscope.data import TYPES, aliases, packed
 from pa_tutorial.viz.microscope.page import DATA, STATIC
 from pa_tutorial.viz.microscope.paged_panes import paged_panes, reference_microscope
+from tests.ptx.small_kernels import text_of
 from tests.simt_helpers import kernel, run, zeros
 from tests.simt_kernels.example import EXAMPLES
 
@@ -188,6 +189,7 @@ BAD = {
     "panes: the array is 'b'": lambda r: microscope(r, panes=[Pane("b", "", ROW, ())]),
     "report is without a trace": lambda r: microscope(replace(r, trace=None)),
     "touched nothing": lambda r: microscope(replace(r, trace=r.trace.only(kind="atomic"))),
+    "ptx is without lines of this kernel": lambda r: microscope(r, ptx=text_of("")),
     "panes holds 'a'": lambda r: microscope(r, panes=["a"]),
     "label 'b' of a is 'c'": lambda r: Pane("a", "", ROW, (), labels={"b": {"c": 1}}),
     "rows, columns is": lambda r: Pane("a", "", (), ()),

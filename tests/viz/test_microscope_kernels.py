@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import cuda, float32
 
-from pa_tutorial.simt import Report, launch
+from pa_tutorial.ptx import PtxReport, run_ptx
+from pa_tutorial.simt import Report, launch, ptx
 from pa_tutorial.viz.microscope import microscope
 from tests.simt_helpers import kernel, zeros
 from tests.viz.microscope_pages import Reader
@@ -15,7 +17,7 @@ from tests.viz.microscope_pages import Reader
 def read(read_page, tmp_path: Path):
     """read(report, …): the page of a microscope."""
 
-    def read(report: Report, **options: object) -> Reader:
+    def read(report: Report | PtxReport, **options: object) -> Reader:
         microscope(report, **options).save_html(tmp_path / "page.html")
         return read_page(tmp_path / "page.html")
 
@@ -76,3 +78,32 @@ def test_a_race_leads_to_its_two_accesses(read) -> None:
         assert reader.text(".chips .marked") == str(party % 32)
         verb = ("reads", "writes")[(button == "first") == (race.site.line > race.other_site.line)]
         assert reader.about[0].startswith(f"lane {party % 32} of warp {party // 32} {verb}")
+
+
+@cuda.jit
+def doubled_in_reverse(out: np.ndarray, a: np.ndarray) -> None:
+    s = cuda.shared.array(32, float32)
+    t = cuda.threadIdx.x
+    s[t] = a[t]
+    cuda.syncthreads()
+    x = 2 * s[31 - t]
+    out[t] = x
+
+
+@pytest.mark.needs("numba-cuda")
+def test_the_ptx_of_a_line_is_beside_it(read) -> None:
+    """For the line where the page opens, for one that is picked, and in the kernel as compiled."""
+    launched = doubled_in_reverse, 1, 32, np.zeros(32, np.float32), np.ones(32, np.float32)
+    report = launch(*launched, trace=0)
+    reader = read(report, ptx=ptx(launched[0], *launched[3:], lineinfo=True))
+    assert "ld.global.f32" in reader.text(".ptx pre")
+    reader.page.locator(".line.compiled", has_text="cuda.syncthreads()").click()
+    assert reader.text(".ptx pre") == "bar.sync 0"
+    reader.click_line("x = 2 * s[31 - t]")
+    assert "PTX of line" in reader.text(".ptx summary")
+    assert "ld.shared.f32" in reader.text(".ptx pre")
+    reader = read(run_ptx(*launched))
+    assert "ld.global.f32" in reader.text(".ptx .now")
+    reader.click_line("out[t] = x")
+    assert "st.global.f32" in reader.text(".ptx .now")
+    assert "writes out" in reader.text(".sentence")

@@ -2,6 +2,7 @@
 
 report = launch(kernel, grid, block, *args, trace=0)
 microscope(report)                          # in a notebook
+microscope(run_ptx(kernel, grid, block, *args))  # the kernel as compiled
 microscope(report).save_html("look.html")   # a separate page
 
 panes.py      which part of an array is shown, as data
@@ -18,6 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from pa_tutorial.arguments import require
+from pa_tutorial.ptx import PtxReport, parse
+from pa_tutorial.ptx.parsing import Kernel
 from pa_tutorial.simt import Report, Trace
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.snapshots import Index
@@ -29,27 +32,31 @@ __all__ = ["Axis", "Microscope", "Pane", "Tile", "microscope"]
 
 
 def microscope(
-    report: Report,
+    report: Report | PtxReport,
     *,
     block: int | Index | None = None,
     panes: Sequence[Pane] = (),
     at: int | Trace | None = None,
     lane: int | None = None,
+    ptx: str = "",
 ) -> Microscope:
     """Step through one thread block of a traced launch.
 
-    report  of launch(..., trace=...), or of a prepared launch's `simulate`
+    report  of launch(..., trace=...), of a prepared launch's `simulate`, or of run_ptx(...)
     block   number or index of a traced thread block; by default the first
     panes   layouts of global arrays; arrays without a pane are shown in the order of addresses
     at      opens at this warp instruction, a number as in `report.trace.records`, or at the first
             instruction of a part of the trace from `report.trace.only(...)`. (The page counts the
             instructions of its thread block from 1.)
     lane    opens with this lane followed
+    ptx     simt.ptx(kernel, *args, lineinfo=True), to show what the compiler made of each line. A
+            report of run_ptx has it
 
     Raises TypeError for a wrong report or pane, and ValueError if nothing was traced or touched,
-    or for a block, a pane, an instruction or a lane that doesn't exist.
+    or for a block, a pane, an instruction or a lane that doesn't exist, or for the PTX of another
+    kernel.
     """
-    if not isinstance(report, Report):
+    if not isinstance(report, Report | PtxReport):
         raise TypeError(f"report is a {type(report).__name__}; needed is launch(..., trace=0)")
     wrong = [pane for pane in panes if not isinstance(pane, Pane)]
     if wrong:
@@ -75,4 +82,16 @@ def microscope(
     known = lane is None or (lane in range(WARP_SIZE) and not isinstance(lane, bool))
     require(known, "lane", lane, f"0 to {WARP_SIZE - 1}")
     step = 0 if at is None else numbers.index(at)
-    return Microscope(report, trace, (*panes, *other_panes), step, lane)
+    shown = (*panes, *other_panes)
+    return Microscope(report, trace, shown, step, lane, _compiled(report, ptx))
+
+
+def _compiled(report: Report | PtxReport, ptx: str) -> Kernel | None:
+    """The kernel whose PTX is shown."""
+    if not ptx:
+        return report.kernel if isinstance(report, PtxReport) else None
+    compiled = parse(ptx)
+    here = {(source.file, line) for source in report.trace.sources for line in source.lines}
+    known = any(instruction.source in here for instruction in compiled.instructions)
+    require(known, "ptx", "without lines of this kernel", "of simt.ptx(..., lineinfo=True)")
+    return compiled

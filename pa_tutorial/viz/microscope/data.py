@@ -13,8 +13,11 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
+from pa_tutorial.ptx import PtxReport, ptx_by_line
+from pa_tutorial.ptx.parsing import Kernel
 from pa_tutorial.simt import Report, Trace
 from pa_tutorial.simt.gpus import WARP_SIZE
+from pa_tutorial.simt.source import Source
 from pa_tutorial.simt.trace import KINDS, SPACES, loop_name
 from pa_tutorial.simt.traffic import costs
 from pa_tutorial.viz.microscope.panes import Pane, local_as_data, pane_as_data, shared_as_data
@@ -25,14 +28,17 @@ TYPES |= {"i4": "Int32Array"}
 LANE_COLORS = [to_hex(colormaps["viridis"](lane / (WARP_SIZE - 1))) for lane in range(WARP_SIZE)]
 
 
-def as_data(report: Report, trace: Trace, panes: Sequence[Pane]) -> dict[str, object]:
+def as_data(
+    report: Report | PtxReport, trace: Trace, panes: Sequence[Pane], compiled: Kernel | None = None
+) -> dict[str, object]:
     """Everything the page needs, as numbers and texts.
 
-    trace  the trace of one thread block
+    trace     the trace of one thread block
+    compiled  the kernel, if its PTX is shown
     """
     block = int(trace.records.block[0])
     index = np.unravel_index(block, trace.grid[::-1])[::-1]
-    return {
+    found = {
         "kernel": trace.kernel,
         "grid": trace.grid,
         "block": trace.block,
@@ -42,10 +48,7 @@ def as_data(report: Report, trace: Trace, panes: Sequence[Pane]) -> dict[str, ob
         "spaces": SPACES,
         "lane_colors": LANE_COLORS,
         "columns": {name: packed(values) for name, values in columns(trace).items()},
-        "sources": [
-            {"name": s.name, "first": min(s.lines), "lines": [s.lines[n] for n in sorted(s.lines)]}
-            for s in trace.sources
-        ],
+        "sources": [source_as_data(source, compiled) for source in trace.sources],
         "places": places(trace),
         "ways": [[[place, turn] for place, turn in way] for way in trace.ways],
         "arrays": arrays(trace),
@@ -55,6 +58,16 @@ def as_data(report: Report, trace: Trace, panes: Sequence[Pane]) -> dict[str, ob
         "findings": findings(report, trace),
         "clean": f"checked {', '.join(report.checks) or 'nothing'}",
     }
+    return found | ({"compiled": True} if isinstance(report, PtxReport) else {})
+
+
+def source_as_data(source: Source, compiled: Kernel | None) -> dict[str, object]:
+    """A function's lines, and the PTX of each if it is shown."""
+    numbers = sorted(source.lines)
+    lines = [source.lines[number] for number in numbers]
+    found = {"name": source.name, "first": numbers[0], "lines": lines}
+    by_line = ptx_by_line(compiled, source.file) if compiled else {}
+    return found | ({"ptx": by_line} if by_line else {})
 
 
 def columns(trace: Trace) -> dict[str, np.ndarray]:
@@ -131,8 +144,8 @@ def aliases(trace: Trace) -> dict[str, list[str]]:
     """array -> other names that the kernel gives to the whole array: `logits = shared_mem`."""
     found: dict[str, list[str]] = {}
     known = {array.name: array.name for array in trace.arrays}
-    tree = next(s.tree for s in trace.sources if s.name == trace.kernel)
-    for node in ast.walk(tree):
+    trees = [source.tree for source in trace.sources if source.name == trace.kernel]
+    for node in (node for tree in trees[:1] for node in ast.walk(tree)):
         match node:
             case ast.Assign(targets=[ast.Name(id=new)], value=ast.Name(id=old)) if old in known:
                 known[new] = known[old]
@@ -140,7 +153,7 @@ def aliases(trace: Trace) -> dict[str, list[str]]:
     return found
 
 
-def findings(report: Report, trace: Trace) -> list[dict[str, object]]:
+def findings(report: Report | PtxReport, trace: Trace) -> list[dict[str, object]]:
     """Their texts and their instructions, counted in this trace; null: not in it."""
     numbers = np.unique(trace.records.instruction).tolist()
     position = {number: i for i, number in enumerate(numbers)}

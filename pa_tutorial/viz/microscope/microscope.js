@@ -112,10 +112,15 @@ class Microscope {
     });
     this.counts = element("div", { className: "counts" });
     this.timeline = new Timeline(r, (i) => this.go(i));
-    const jump = (source, line, back) => this.jump(source, line, back);
+    const jump = (source, line, back, reached) => {
+      if (reached) this.jump(source, line, back);
+      this.showPtx(source, line);
+    };
     const count = this.data.sources.length;
     this.listings = [new Listing(r, 0, 1, jump)];
     if (count > 1) this.listings.push(new Listing(r, 1, count, jump));
+    this.ptx = element("details", { className: "ptx", open: true });
+    this.ptx.append(element("summary"), element("pre", { tabIndex: 0 }));
     this.details = element("div", { className: "details", tabIndex: 0 });
     this.findings = element("div", { className: "findings" });
     this.tip = element("div", { className: "tip", hidden: true, role: "status" });
@@ -137,6 +142,7 @@ class Microscope {
           "div",
           { className: "left" },
           ...this.listings.map((one) => one.element),
+          this.ptx,
           this.counts,
           this.findings,
           this.details,

@@ -182,7 +182,7 @@ Object.assign(Microscope.prototype, {
       },
     };
     const typing = ["INPUT", "SELECT"].includes(event.target.tagName);
-    const pressing = event.target.tagName === "BUTTON" && event.key === " ";
+    const pressing = ["BUTTON", "SUMMARY"].includes(event.target.tagName) && event.key === " ";
     event.stopPropagation();
     if (typing || pressing || !(event.key in actions) || event.ctrlKey || event.metaKey) return;
     event.preventDefault();

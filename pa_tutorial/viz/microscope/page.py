@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from pa_tutorial.ptx import PtxReport
+from pa_tutorial.ptx.parsing import Kernel
 from pa_tutorial.simt import Report, Trace
 from pa_tutorial.viz import style
 from pa_tutorial.viz.microscope.data import as_data, findings
@@ -82,16 +84,18 @@ class Microscope:
     panes   one per global array
     step    the warp instruction at which it opens, counted from 0 in this trace
     lane    the lane that is followed then; None: all
+    compiled  the kernel whose PTX is shown; None: no PTX is shown
 
     In JupyterLab it is interactive. Without anywidget, or if PA_TUTORIAL_STATIC is set as for
     committed notebooks, it is a picture of the instruction at which it opens.
     """
 
-    report: Report
+    report: Report | PtxReport
     trace: Trace
     panes: tuple[Pane, ...]
     step: int
     lane: int | None
+    compiled: Kernel | None = None
 
     @cached_property
     def data(self) -> dict[str, object]:
@@ -100,7 +104,8 @@ class Microscope:
         now = self.trace.only(instruction=int(numbers[self.step]))
         warp = None if self.lane is None else int(now.records.warp[0])
         opens = {"step": self.step, "warp": warp, "lane": self.lane}
-        return as_data(self.report, self.trace, self.panes) | {"open": opens}
+        data = as_data(self.report, self.trace, self.panes, self.compiled)
+        return data | {"open": opens}
 
     @cached_property
     def as_json(self) -> str:
@@ -116,9 +121,8 @@ class Microscope:
         shared = shared_as_data(self.trace)
         shapes = [pane_as_data(pane, self.trace) for pane in self.panes]
         shapes += [shared] if shared else []
-        return draw_step(
-            self.trace, self.step, shapes, self.lane, findings(self.report, self.trace)
-        )
+        found = findings(self.report, self.trace)
+        return draw_step(self.trace, self.step, shapes, self.lane, found, self.compiled)
 
     def widget(self) -> object:
         """An ipywidget. Raises ImportError without anywidget (`pip install anywidget`)."""

@@ -47,6 +47,8 @@ Object.assign(Microscope.prototype, {
     const lanesOf = (i) => this.lanesShown(i);
     this.timeline.show(step);
     for (const listing of this.listings) listing.show(step);
+    const { source, line } = r.placeOf(step);
+    this.showPtx(source, line);
     const inSpace = (space) => (picked?.space === space ? picked : null);
     for (const grid of this.grids) {
       grid.show({
@@ -68,6 +70,23 @@ Object.assign(Microscope.prototype, {
     this.showCounts();
     this.showDetails();
     this.root.dataset.step = r.number[step];
+  },
+
+  // What the compiler made of a line; in bold the instruction where we are.
+  showPtx(source, line) {
+    const lines = this.data.sources[source]?.ptx?.[line];
+    this.ptx.hidden = !lines && !this.data.sources.some(({ ptx }) => ptx);
+    const [summary, text] = this.ptx.children;
+    const of = `PTX of line ${line} of ${this.data.sources[source]?.name}`;
+    summary.textContent = `${of}: ${lines ? plural(lines.length, "instruction") : "none"}`;
+    const now = this.recording.placeOf(this.state.step).text;
+    text.replaceChildren(
+      ...(lines ?? []).map((textContent) =>
+        element("div", { className: textContent === now ? "now" : "", textContent }),
+      ),
+    );
+    const here = text.querySelector(".now");
+    text.scrollTop = here ? here.offsetTop - text.offsetTop - 45 : 0;
   },
 
   showCaption(grid) {
@@ -117,8 +136,9 @@ Object.assign(Microscope.prototype, {
         ),
       );
     });
+    const none = this.data.compiled ? "as compiled: loops aren't known" : "outside any loop";
     if (!this.loops.children.length)
-      this.loops.append(element("span", { className: "loop", textContent: "outside any loop" }));
+      this.loops.append(element("span", { className: "loop", textContent: none }));
   },
 
   showChips() {

@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 
+from pa_tutorial.ptx import ptx_by_line
+from pa_tutorial.ptx.parsing import Kernel
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.source import Site
@@ -33,6 +35,8 @@ CODE_LINES = 5  # of the source, around the instruction
 PIXELS = 1500  # of the time line
 ROW = 0.13  # inches of a row of cells
 CODE_WIDTH = 92  # characters of a line of source
+PTX_LINES = 8  # of a column; there are two columns
+PTX_WIDTH = 56  # characters of a line of PTX
 TILES = 4  # at most, of those that an instruction touches
 LABEL = 4.5  # points: the width of a digit of a lane
 HALO = [withStroke(linewidth=1.5, foreground=style.PAPER)]
@@ -40,15 +44,21 @@ HALO = [withStroke(linewidth=1.5, foreground=style.PAPER)]
 
 @style.styled
 def draw_step(
-    trace: Trace, step: int, shapes: list[dict], lane: int | None, findings: list[dict]
+    trace: Trace,
+    step: int,
+    shapes: list[dict],
+    lane: int | None,
+    findings: list[dict],
+    compiled: Kernel | None = None,
 ) -> Figure:
-    """The source, the time line, and the tiles that this instruction touches.
+    """The source and its PTX, the time line, and the tiles that this instruction touches.
 
     trace     of one thread block
     step      number of a warp instruction in it, counted from 0
     shapes    of the panes, as pane_as_data makes them
     lane      only this lane is shown; None: all
     findings  as data.findings makes them
+    compiled  the kernel, if the PTX of the source line is shown
     """
     numbers = np.unique(trace.records.instruction)
     now = trace.only(instruction=int(numbers[step]))
@@ -58,7 +68,10 @@ def draw_step(
     rows = [len(_offsets(shape["rows"])) for shape, _ in shown]
     lanes = 0.4 if KINDS[now.records.kind[0]] == "shuffle" else 0.2
     tall = 0.4 if len(rows) < 2 else 0.42  # with 0.4 the layout of two isn't the same each time
-    heights = [1.0, 0.15 * trace.num_warps, lanes, *(tall + ROW * n for n in rows)]
+    site = trace.sites[now.records.place[0]]
+    ptx = ptx_by_line(compiled, site.file).get(site.line, []) if compiled else []
+    of_ptx = [0.12 + 0.15 * min(-(-len(ptx) // 2), PTX_LINES)] if ptx else []
+    heights = [1.0, *of_ptx, 0.15 * trace.num_warps, lanes, *(tall + ROW * n for n in rows)]
     options = {"nrows": len(heights), "height_ratios": heights}
     title = _title(trace, now, step)
     if other:
@@ -66,10 +79,13 @@ def draw_step(
         title = f"{title.partition(', ')[0]}, which warp {head.warp} {DID[KINDS[head.kind]]}"
         title += f" in instruction {race['first'] + 1}, with no barrier in between"
     figure, axes = style.new_figure(title, 0.5 + sum(heights), **options)
-    _draw_source(axes[0], trace, now)
-    _draw_timeline(axes[1], trace, step, [race["first"], step] if race else [])
-    _draw_lanes(axes[2], now, lane)
-    for one, (shape, tile) in zip(axes[3:], shown, strict=True):
+    of_source, *of_ptx, of_time, of_lanes = axes[: len(heights) - len(rows)]
+    _draw_source(of_source, trace, now)
+    for one in of_ptx:
+        _draw_ptx(one, site, ptx)
+    _draw_timeline(of_time, trace, step, [race["first"], step] if race else [])
+    _draw_lanes(of_lanes, now, lane)
+    for one, (shape, tile) in zip(axes[len(heights) - len(rows) :], shown, strict=True):
         cells = _draw_pane(one, trace, now, shape, tile, lane)
         if race:
             address = now.records.address[now.records.lane == race["second_lane"]]
@@ -100,8 +116,10 @@ def _draw_source(axes: Axes, trace: Trace, now: Trace) -> None:
     record = now.records[0]
     way = trace.ways[record.way]
     sites = [(trace.sites[place], turn) for place, turn in (*way, (record.place, NO_TURN))]
-    source = next(s for s in trace.sources if s.name == trace.kernel)
-    own = [(site.line, turn) for site, turn in sites if site.function == trace.kernel]
+    inlined = all(site.function != trace.kernel for site, _ in sites)  # of a compiled kernel
+    name = sites[-1][0].function if inlined else trace.kernel
+    source = next(s for s in trace.sources if s.name == name)
+    own = [(site.line, turn) for site, turn in sites if site.function == name]
     turns = {line: turn for line, turn in own if turn != NO_TURN}
     middle = own[-1][0]
     axes.set_title(_way_in_words(sites), weight="normal", pad=3)
@@ -123,6 +141,24 @@ def _draw_source(axes: Axes, trace: Trace, now: Trace) -> None:
         axes.text(0.12, y, text, weight="bold" if here else "normal", **font)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
+
+
+def _draw_ptx(axes: Axes, site: Site, ptx: Sequence[str]) -> None:
+    """The instructions of a source line, in two columns; in bold the one that is executed."""
+    axes.axis("off")
+    at, room = ptx.index(site.text) if site.text in ptx else 0, 2 * PTX_LINES
+    first = max(0, min(at - room // 2, len(ptx) - room))
+    shown = ptx[first : first + room]
+    words = f"PTX of line {site.line} of {site.function}, {plural(len(ptx), 'instruction')}"
+    words += f": {first + 1} to {first + room}" * (len(ptx) > room)
+    axes.set_title(words, weight="normal", pad=2)
+    height = -(-len(shown) // 2)
+    for number, line in enumerate(shown):
+        column, row = divmod(number, height)
+        text = line if len(line) <= PTX_WIDTH else line[: PTX_WIDTH - 2] + " …"
+        font = {"family": "DejaVu Sans Mono", "size": 7, "va": "center"}
+        weight = "bold" if line == site.text else "normal"
+        axes.text(0.005 + column / 2, 1 - (row + 0.5) / height, text, weight=weight, **font)
 
 
 def _way_in_words(sites: list[tuple[Site, int]]) -> str:

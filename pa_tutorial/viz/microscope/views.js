@@ -113,9 +113,13 @@ class Timeline {
   }
 }
 
+// The lines that a reader can pick: those with something to jump to, and those with PTX.
+const PICKED = ".line.reached, .line.compiled";
+
 // The text of some functions: the kernel, or the device functions that it calls.
 class Listing {
-  // first, end: which sources; jump(source, line, back): called when the reader picks a line
+  // first, end: which sources; jump(source, line, back, reached): called when the reader picks a
+  // line; reached: there is something to jump to
   constructor(recording, first, end, jump) {
     Object.assign(this, { recording, jump });
     this.element = document.createElement("div");
@@ -128,8 +132,8 @@ class Listing {
       if (number >= first && number < end) this.add(source, number);
     });
     this.element.addEventListener("click", ({ target, shiftKey }) => {
-      const row = target.closest(".line.reached");
-      if (row) jump(Number(row.dataset.source), Number(row.dataset.line), shiftKey);
+      const row = target.closest(PICKED);
+      if (row) this.pick(row, shiftKey);
     });
     this.element.addEventListener("keydown", (event) => this.key(event));
   }
@@ -147,6 +151,7 @@ class Listing {
       const line = source.first + k;
       const row = document.createElement("div");
       row.className = reached.has(line) ? "line reached" : "line";
+      row.classList.toggle("compiled", line in (source.ptx ?? {}));
       Object.assign(row.dataset, { source: number, line });
       row.setAttribute("role", "option");
       row.title = text.trim();
@@ -209,8 +214,13 @@ class Listing {
     this.element.scrollTop = fits ? first - 20 : now - clientHeight / 2;
   }
 
+  pick(row, back) {
+    const { source, line } = row.dataset;
+    this.jump(Number(source), Number(line), back, row.classList.contains("reached"));
+  }
+
   key(event) {
-    const reached = [...this.element.querySelectorAll(".line.reached")];
+    const reached = [...this.element.querySelectorAll(PICKED)];
     const at = reached.findIndex((row) => row.classList.contains("cursor"));
     const moves = { ArrowDown: 1, ArrowUp: -1 };
     if (event.key in moves) {
@@ -220,8 +230,7 @@ class Listing {
       reached[to].classList.add("cursor");
       reached[to].scrollIntoView({ block: "nearest" });
     } else if (event.key === "Enter" && at >= 0) {
-      const { source, line } = reached[at].dataset;
-      this.jump(Number(source), Number(line), event.shiftKey);
+      this.pick(reached[at], event.shiftKey);
     } else return;
     event.preventDefault();
     event.stopPropagation();
