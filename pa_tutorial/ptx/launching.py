@@ -96,8 +96,9 @@ def run_ptx(
     text          a Numba kernel's PTX, if it has been compiled before
     unwritten     arrays that hold nothing yet, by parameter; a text's are "argument 0" and so on
     lineinfo      compile with line numbers, so that a fault and the trace name lines of Python. The
-                  compiler then does the same loads, stores, arithmetic and shuffles, but computes
-                  some addresses elsewhere: in v1, 3 % fewer warp instructions. False: as launched
+                  compiler then makes the same memory accesses, shuffles and floating-point
+                  arithmetic, but computes some addresses elsewhere: in v1, 3 % fewer warp
+                  instructions. False: as for a launch
     name          a piece of the kernel's name, if the text has several
     max_steps     basic blocks that may be executed before the kernel counts as hanging
 

@@ -50,6 +50,21 @@ def test_the_compiled_kernel_computes_and_moves_what_the_simulated_one_does(
         assert ours.issued["barrier"] == barriers
 
 
+def test_line_numbers_change_no_access_and_no_arithmetic() -> None:
+    """Of v2's reduce kernel; the addresses are computed in other places."""
+    step = WORKED_EXAMPLE.paged("vllm")
+    _, part = parts_of(backend_named("cuda_v2").prepare(step, partition_size=8))
+    plain, located = (
+        run_ptx(
+            part.kernel, part.grid, part.geometry.NUM_THREADS, *part.arguments.values(),
+            shared_bytes=part.shared_bytes, checks=(), lineinfo=lineinfo,
+        ).issued
+        for lineinfo in (False, True)
+    )  # fmt: skip
+    for what in ("load global", "store global", "load shared", "store shared", "shuffle", "float"):
+        assert located[what] == plain[what] > 0, what
+
+
 def test_a_readers_file_runs_as_compiled() -> None:
     """Its kernels are launched in brackets; v2 has two."""
     step = WORKED_EXAMPLE.paged("vllm")
