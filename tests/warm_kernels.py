@@ -25,6 +25,7 @@ def serve(connection_file: str, environment: Mapping[str, str], folder: str) -> 
     """What a kernel's process does."""
     os.environ.clear()
     os.environ.update(environment)
+    os.environ["JPY_PARENT_PID"] = str(os.getppid())  # a kernel ends when its parent does
     numba.core.config.reload_config()  # from the environment
     os.chdir(folder)
     IPKernelApp.launch_instance(argv=["-f", connection_file])

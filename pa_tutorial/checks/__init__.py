@@ -70,13 +70,16 @@ def attempt(
     return _run(name, function, draw, short, takes)
 
 
+SCALES = ("k_scale", "v_scale")  # our stages are tried with 8-bit caches too
+
+
 def _run(
     name: str, function: Function | Backend, draw: int, short: bool, takes: Sequence[str]
 ) -> Result:
     if function is OURS:
         if name in STAGES and (why := STAGES[name].why_absent()):
             raise ImportError(f"stage {name} cannot run here: {why}")
-        takes = ("k_scale", "v_scale") if name in STAGES else ()  # 8-bit caches too
+        takes = SCALES if name in STAGES else ()
         return run_trials(name, _trials(name, draw, short, takes), None)
     if not callable(function) and not isinstance(function, Backend):
         raise TypeError(f"function is {function!r}; it must be callable")
@@ -89,19 +92,22 @@ def check(
     draw: int = 0,
     short: bool = False,
     takes: Sequence[str] = (),
-    compiled: tuple[int, int] | None = None,
+    compiled: tuple[int, int] | bool = False,
 ) -> Result:
     """Like attempt, but raises CheckFailure (an AssertionError) if any case fails.
 
-    compiled  for stages in CUDA: the compute capability, such as (8, 0), for which Numba compiles
-              the kernels; their PTX is run in place of their source, in about 3 seconds per case
+    compiled  for stages in CUDA: the compute capability, such as (9, 0), for which Numba compiles
+              the kernels, and True for (8, 0); their PTX is run in place of their source. Compiling
+              takes about 3 seconds per geometry
 
     Returns a Result for a blank too.
     """
     if compiled:
         from pa_tutorial.ptx.backend import compiled_stage  # loads the simulator
 
-        function = compiled_stage(name, None if function is OURS else function, compiled)
+        capability = (8, 0) if compiled is True else compiled
+        takes = SCALES if function is OURS else takes
+        function = compiled_stage(name, None if function is OURS else function, capability)
     result = _run(name, function, draw, short, takes)
     if not result.ok:
         raise CheckFailure(result)

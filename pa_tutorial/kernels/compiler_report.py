@@ -198,6 +198,33 @@ def assembly(kernel: Callable, *arguments: object) -> str:
     return answer(kernel.py_func.__name__, kernel, ask)
 
 
+def made_of(kernel: Callable, line: str, *arguments: object) -> str:
+    """What the compiler made of the lines of a kernel's file that hold this text, in PTX: each
+    instruction, how often it is there, and the operands of the first.
+
+    arguments  of a launch, whose types the kernel is compiled for
+    """
+    require_type(hasattr(kernel, "py_func"), "kernel", kernel, "a @cuda.jit kernel")
+
+    def ask() -> str:
+        from pa_tutorial.ptx import parse, ptx_by_line
+
+        file = kernel.py_func.__code__.co_filename
+        found = ptx_by_line(parse(ptx(kernel, *arguments, lineinfo=True)), file)
+        texts = Path(file).read_text(encoding="utf-8").splitlines()
+        made = [
+            one
+            for number, text in enumerate(texts, 1)
+            if line in text
+            for one in found.get(number, ())
+        ]
+        counts = Counter(one.split(" ")[0] for one in made)
+        first = {one.split(" ")[0]: one for one in reversed(made)}
+        return "\n".join(f"{count:3} x {first[name]}" for name, count in counts.items())
+
+    return answer(f"PTX of {line}", kernel, ask)
+
+
 def compared(kernels: Mapping[str, Callable], num_threads: int, *arguments: object) -> Table:
     """What each kernel's machine code needs on an H100: bytes per thread, load instructions.
 

@@ -32,7 +32,8 @@ def paged_attention(
     HEAD_SIZE, BLOCK_SIZE, X = geometry.HEAD_SIZE, geometry.BLOCK_SIZE, geometry.X
     NUM_THREADS, PARTITION_SIZE = geometry.NUM_THREADS, geometry.PARTITION_SIZE
     NUM_QUERIES_PER_KV = geometry.NUM_QUERIES_PER_KV
-    USE_PARTITIONING, IS_QUANTIZED = PARTITION_SIZE > 0, geometry.cache_dtype is not None
+    USE_PARTITIONING = PARTITION_SIZE > 0
+    IS_QUANTIZED = geometry.cache_dtype is not None
     NUM_WARPS = geometry.NUM_WARPS
     THREAD_GROUP_SIZE = geometry.THREAD_GROUP_SIZE
     NUM_THREAD_GROUPS = geometry.NUM_THREAD_GROUPS

@@ -69,6 +69,21 @@ class PtxReport:
         tables of pa_tutorial.simt count it. Its places are the instructions of the PTX."""
         return _trace_of(self.machine, self.memory, self.function)
 
+    def dynamic_shared(self, barrier: int) -> np.ndarray:
+        """[num_blocks, n] float32: what was in dynamic shared memory when a thread block's threads
+        had all reached its barrier of this number, counted from 0. NaN: not written, or the
+        thread block has fewer barriers. Raises ValueError unless the run had keeps_shared=True."""
+        kept, start = self.machine.at_barriers, self.kernel.dynamic_offset
+        require(bool(kept), "keeps_shared", False, "True in run_ptx, in a kernel with a barrier")
+        end = start + self.machine.shared_bytes // 4 * 4
+        found = np.full((len(kept[0][0]), (end - start) // 4), np.nan, np.float32)
+        passed = np.zeros(len(found), np.int64)
+        for waits, shared in kept:
+            here = waits & (passed == barrier)
+            found[here] = shared[here, start:end].copy().view(np.float32)
+            passed[waits] += 1
+        return found
+
 
 def run_ptx(
     kernel: Callable | str,
@@ -81,6 +96,7 @@ def run_ptx(
     compute_capability: tuple[int, int] = (8, 0),
     text: str = "",
     lineinfo: bool = True,
+    keeps_shared: bool = False,
     name: str = "",
     max_steps: int = MAX_STEPS,
 ) -> PtxReport:
@@ -99,6 +115,8 @@ def run_ptx(
                   compiler then makes the same memory accesses, shuffles and floating-point
                   arithmetic, but computes some addresses elsewhere: in v1, 3 % fewer warp
                   instructions. False: as for a launch
+    keeps_shared  keep shared memory as it is at each barrier, for report.dynamic_shared; not if
+                  races are looked for
     name          a piece of the kernel's name, if the text has several
     max_steps     basic blocks that may be executed before the kernel counts as hanging
 
@@ -118,8 +136,9 @@ def run_ptx(
     memory = GlobalMemory(arrays_of(by_name), unwritten)
     flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba
     parameters = _packed(parsed, flatten(by_name, memory))
+    kept = keeps_shared and "race" not in checks
     machine = Machine(
-        parsed, grid, block, parameters, memory.space, checks, max_steps, shared_bytes
+        parsed, grid, block, parameters, memory.space, checks, max_steps, shared_bytes, kept
     )
     machine.run(Translator(machine).step)
     memory.copy_back()

@@ -72,6 +72,7 @@ class Machine:
     ordering    what the barriers of a thread block order; None: races aren't looked for
     next        [num_threads] number of each thread's next instruction, or DONE, or WAITING
     resume      [num_threads] where a thread goes on after the barrier at which it waits
+    at_barriers for each opening of barriers: which thread blocks waited, and their shared memory
     meeting     [num_threads] whether a thread waits for other lanes that its next instruction names
     """
 
@@ -85,6 +86,7 @@ class Machine:
         checks: Sequence[str],
         max_steps: int,
         shared_bytes: int = 0,
+        keeps_shared: bool = False,
     ) -> None:
         self.kernel, self.grid, self.block, self.parameters = kernel, grid, block, parameters
         self.checks, self.max_steps, self.shared_bytes = checks, max_steps, shared_bytes
@@ -113,6 +115,8 @@ class Machine:
         self.log: list[Access] = []
         self.num_issued: Counter[int] = Counter()
         self.ordering: Ordering | None = None
+        self.keeps_shared = keeps_shared
+        self.at_barriers: list[tuple[np.ndarray, np.ndarray]] = []
         self.steps: dict[int, list[Step]] = {}
 
     def run(self, translate: Callable[[int], Step]) -> None:
@@ -244,6 +248,9 @@ class Machine:
                 does = f"waits at line {self.kernel.instructions[other - 1].line}"
             what = f"a barrier that not all threads reach: {self.name(first)} {does}"
             raise PtxFault("sync", what, at)
+        if self.keeps_shared:
+            shared = self.memory["shared"].data.reshape(self.num_blocks, -1)
+            self.at_barriers.append((waits[:, 0], shared.copy()))
         waiting = self.next == WAITING
         self.next[waiting] = self.resume[waiting]
         if self.ordering is not None:

@@ -2,27 +2,33 @@
 
     python -m pa_tutorial.ptx.original PATH     # a checkout, or an unpacked source package
 
+    python -m pa_tutorial.ptx.original PATH --record    # as notebook 12 shows it
+
 vLLM's text isn't part of this repository. The last source package that was tried is 0.8.5
 (vllm-0.8.5.tar.gz on PyPI); nvcc is needed to compile it.
 Source: vLLM, csrc/attention/attention_kernels.cuh; paged_attention_v1.cu and v2.cu.
 """
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from pa_tutorial.arguments import require
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cuda_backends import v1_vector_backend, v2_backend
 from pa_tutorial.kernels.cuda_launch import as_stored
-from pa_tutorial.ptx.backend import CHECKS, Compiled
+from pa_tutorial.ptx.backend import CHECKS, Compiled, scores_and_weights
 from pa_tutorial.ptx.launching import PtxReport, run_ptx
 from pa_tutorial.ptx.machine import Size
 from pa_tutorial.simt.tables import Table
@@ -31,6 +37,7 @@ from pa_tutorial.tracebacks import ShortInNotebooks
 from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
+FILE = Path(__file__).with_name("original.json")
 KERNELS = Path("csrc/attention/attention_kernels.cuh")
 TYPES = {torch.float16: "uint16_t", torch.bfloat16: "__nv_bfloat16", torch.float32: "float"}
 NUM_THREADS, PARTITION_SIZE = 128, 64
@@ -134,6 +141,7 @@ def _shared(logits: int, step: DecodeStep) -> int:
 def _run(text: str, name: str, grid: Size, *args: object, shared: int, num_outs: int) -> PtxReport:
     outs = tuple(f"argument {number}" for number in range(num_outs))
     options = {"shared_bytes": shared, "checks": CHECKS, "unwritten": outs, "name": name}
+    options["keeps_shared"] = True
     return run_ptx(text, grid, NUM_THREADS, *args, **options)
 
 
@@ -153,6 +161,10 @@ def counts(report: PtxReport, of: int) -> dict[str, str]:
     found = {}
     for letter, names in ARRAYS.items():
         part = report.trace.only(array=names[of])
+        if letter == "K":
+            places = sorted({*part.records.place.tolist()})
+            loads = Counter(".".join(report.kernel.instructions[n].words) for n in places)
+            found["K's loads in the PTX"] = ", ".join(f"{n} {load}" for load, n in loads.items())
         widths = "+".join(str(n) for n in sorted(set(part.records.num_bytes.tolist())))
         sectors = int(costs(part)["sectors"].sum())
         found[letter] = f"{part.num_instructions:,} x {widths} / {sectors:,}"
@@ -176,30 +188,60 @@ def compare(path: Path, title: str, problem: DecodeProblem) -> Table:
         ("v2, ours", ours_v2.run(), ours_v2.reports[0], 0),
         ("v2, vLLM's", v2, v2_report, 2),
     )
-    expected = torch.as_tensor(problem.expected()["out"])
-    rows = []
+    expected, rows = problem.expected(), []
     for name, out, report, of in made:
-        error = (out.double() - expected).norm() / expected.norm()
-        rows.append((name, f"{error:.1e}", *counts(report, of).values()))
-    columns = "kernel", "error", *counts(v1_report, 1)
+        part = ours_v2.launch.partitions if "v2" in name else ours_v1.launch
+        given = {"out": out} | scores_and_weights(report, part)
+        errors = [error(given.get(each), expected[each]) for each in ("qk", "logits", "out")]
+        rows.append((name, *errors, *counts(report, of).values()))
+    columns = "kernel", "scores off", "weights off", "output off", *counts(v1_report, 1)
     return Table(title, columns, tuple(rows))
+
+
+def error(given: Tensor | None, expected: np.ndarray) -> str:
+    """The relative error, where both are finite; "" for a quantity that isn't there."""
+    if given is None:
+        return ""
+    exact = torch.as_tensor(expected)
+    exists = exact.isfinite()
+    return f"{(given.double() - exact)[exists].norm() / exact[exists].norm():.1e}"
+
+
+def recorded(dtype: torch.dtype, *columns: str) -> Table:
+    """What `--record` wrote: the table for q and a cache of this dtype, or some of its columns.
+
+    Raises ValueError for a dtype that vLLM's kernels don't have, KeyError for an unknown column.
+    """
+    require(dtype in TYPES, "dtype", dtype, f"one of {', '.join(map(str, TYPES))}")
+    found = json.loads(FILE.read_text(encoding="utf-8"))[str(dtype)]
+    table = Table(found["title"], tuple(found["columns"]), tuple(map(tuple, found["rows"])))
+    if not columns:
+        return table
+    names = "kernel", *columns
+    rows = zip(*(table.column(name) for name in names), strict=True)
+    return Table(table.title, names, tuple(rows))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pa_tutorial.ptx.original", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("path", type=Path, help="the folder that has csrc")
-    path = parser.parse_args(arguments).path
+    parser.add_argument("--record", action="store_true", help="write the tables into original.json")
+    given, tables = parser.parse_args(arguments), {}
     try:
-        print(compare(path, "The worked example, float16", WORKED_EXAMPLE))
+        print(compare(given.path, "The worked example, float16", WORKED_EXAMPLE))
         for dtype in TYPES:
             name = str(dtype).removeprefix("torch.")
-            title = f"\n4 heads, 256 tokens, head size 128, blocks of 16, {name}"
-            print(compare(path, title, replace(REFERENCE, dtype=dtype)))
+            title = f"4 heads, 256 tokens, head size 128, blocks of 16, {name}"
+            table = compare(given.path, title, replace(REFERENCE, dtype=dtype))
+            print(f"\n{table}")
+            tables[str(dtype)] = {"title": title, "columns": table.columns, "rows": table.rows}
         print(EXPLAINED)
-    except NoOriginal as error:
-        print(error, file=sys.stderr)
+    except NoOriginal as why:
+        print(why, file=sys.stderr)
         return 1
+    if given.record:
+        FILE.write_text(json.dumps(tables, indent=1) + "\n", encoding="utf-8", newline="\n")
     return 0
 
 

@@ -6,6 +6,7 @@ simulated; it is compiled as well.
 
 import warnings
 from collections.abc import Callable
+from functools import lru_cache
 from types import CellType, FunctionType, SimpleNamespace
 from unittest import mock
 
@@ -32,11 +33,18 @@ def ptx(
     arguments that no launch accepts; ImportError where the compiler isn't installed (numba-cuda
     has no wheels for macOS).
     """
-    from numba import cuda
-
     function = function_of(kernel)
     by_name = named(function, args)
     signature = types_of(function, (by_name | arrays_of(by_name)).values())
+    return _compiled(function, tuple(signature), compute_capability, lineinfo)
+
+
+@lru_cache(maxsize=64)  # as Numba compiles a kernel once for the types of its arguments
+def _compiled(
+    function: FunctionType, signature: tuple, compute_capability: tuple[int, int], lineinfo: bool
+) -> str:
+    from numba import cuda
+
     # Device functions ask for "the current device" while they are compiled; there is none.
     device = SimpleNamespace(compute_capability=compute_capability)
     with (

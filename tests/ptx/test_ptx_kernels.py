@@ -6,7 +6,6 @@ import torch
 from numba import cuda, float32
 
 from pa_tutorial.backends import backend_named
-from pa_tutorial.checks import check
 from pa_tutorial.exercises.kernel_file import KernelFile
 from pa_tutorial.ptx import PtxFault, run_ptx
 from pa_tutorial.ptx.backend import Compiled, parts_of
@@ -99,13 +98,3 @@ def test_a_missing_barrier_is_found_in_a_compiled_kernel() -> None:
     a = np.arange(64, dtype=np.float32)
     with pytest.raises(PtxFault, match=r"race: thread 0 of .* read where thread 63 did a write"):
         run_ptx(reverse_without_a_barrier, 1, 64, np.zeros_like(a), a)
-
-
-@pytest.mark.parametrize(
-    ("name", "compute_capability"),
-    [*zip(STAGES_IN_CUDA, [(7, 5), (8, 0), (9, 0), (12, 0)], strict=True)],
-)
-def test_a_stage_passes_its_short_check_as_compiled(
-    name: str, compute_capability: tuple[int, int]
-) -> None:
-    check(name, short=True, compiled=compute_capability)

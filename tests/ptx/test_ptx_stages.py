@@ -1,0 +1,21 @@
+"""The CUDA stages, checked as Numba compiles them: free hosted notebooks' cards and later ones."""
+
+import pytest
+
+from pa_tutorial.checks import check
+from pa_tutorial.walk.ladder import STAGES
+
+STAGES_IN_CUDA = [name for name in STAGES if name.startswith("cuda_")]
+
+pytestmark = pytest.mark.needs("numba-cuda")
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (9, 0), (12, 0)], ids="{0[0]}.{0[1]}".format)
+@pytest.mark.parametrize("name", STAGES_IN_CUDA)
+def test_a_stage_passes_its_short_check_as_compiled(name: str, capability: tuple[int, int]) -> None:
+    check(name, short=True, compiled=capability)
+
+
+@pytest.mark.parametrize("name", STAGES_IN_CUDA)
+def test_a_stage_passes_every_case_as_compiled(name: str) -> None:
+    check(name, compiled=True)
