@@ -1,16 +1,68 @@
-"""Exercise of notebook 12: a copy by vecs, with a tail."""
+"""Exercises of notebook 12: the decode of one byte, and a copy by vecs, with a tail."""
 
 import numpy as np
+import torch
 from numba import cuda
+from torch import Tensor
 
 from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import graded
 from pa_tutorial.exercises.kernel_grading import ITEM, Enough, Task, on_tasks
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.vectors import vector_access
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.walk.calls import Function, require_written
 
+
+# 1. ---------------------------------------------------------------------------------------------
+def decode_byte(byte: int) -> float:
+    """The number that a byte of a float8_e4m3fn cache stands for, before the scale. (Two bytes are
+    NaN, 0x7F and 0xFF. They don't come up here.)"""
+    # from the left: 1 bit of sign, 4 bits of exponent, 3 bits of mantissa
+    # usually the mantissa follows a 1 that isn't stored; an exponent of 7 stands for 2 to the 0
+    # an exponent of 0 is the exception: no hidden 1, and as small a step as an exponent of 1 has
+    ### BEGIN SOLUTION
+    sign = -1 if byte & 0x80 else 1
+    exponent, mantissa = byte >> 3 & 0xF, byte & 7
+    if exponent == 0:
+        return sign * mantissa / 8 * 2.0**-6
+    return sign * (1 + mantissa / 8) * 2.0 ** (exponent - 7)
+    ### END SOLUTION
+
+
+_FIELDS = "The exponent is the four bits after the sign, the mantissa the last three."
+DECODE_CASES = (
+    # name, what it isolates, what its failure means, bytes
+    ("ordinary", "positive numbers with a hidden 1", _FIELDS, range(8, 0x7F)),
+    ("small", "an exponent of 0", "Without the hidden 1, steps are 2 to the -9.", range(8)),
+    ("negative", "the sign", "The first bit changes nothing but the sign.", range(0x80, 0xFF)),
+)
+
+
+def decode_run(answer: Function, codes: range, draw: int) -> Tensor:
+    found = [float(require_written(answer(byte))) for byte in drawn(codes, draw)]
+    return torch.tensor([found], dtype=torch.float64)
+
+
+def torch_float8(codes: range, draw: int) -> Tensor:
+    bits = torch.tensor([drawn(codes, draw)], dtype=torch.uint8)
+    return bits.view(torch.float8_e4m3fn).double()
+
+
+def drawn(codes: range, draw: int) -> list[int]:
+    return seeded(len(codes), draw).permutation(codes).tolist()
+
+
+DECODE = Exercise(
+    solution=decode_byte,
+    cases=graded(DECODE_CASES, decode_run, torch_float8, ("call", "byte")),
+    is_warm_up=True,
+)
+
+
+# 2. ---------------------------------------------------------------------------------------------
 VEC = 4  # elements of 16 bytes
 
 load_4, store_4, _ = vector_access(VEC)
@@ -70,4 +122,4 @@ COPY = Exercise(
 )
 
 
-EXERCISES = (COPY,)
+EXERCISES = (DECODE, COPY)

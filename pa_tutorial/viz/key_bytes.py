@@ -1,4 +1,5 @@
-"""The figure of notebooks 08, 10, 12 and 13: which lanes read which bytes of K with one load."""
+"""Figures of notebooks 08, 10, 12 and 13: which lanes read which bytes of K with one load, and what
+16 bytes hold."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -86,3 +87,17 @@ def _draw_line(axes: Axes, y: float, loads: list[Trace], start: int, line: int) 
             note(axes, -0.01 * line, y + 0.3, f"{who}warp {warp}, lane", "right", size=SMALL)
     for first in range(0, line, SECTOR):
         frame(axes, first, top, SECTOR, high, style.QUIET, linewidth=0.8)
+
+
+@style.styled
+def draw_sixteen_bytes() -> Figure:
+    """The same 16 bytes of K as elements of 4, 2 and 1 bytes: x of them."""
+    figure, axes = style.new_figure("x: how many elements 16 bytes hold", 1.9)
+    left = 5.5  # room for the words
+    board(axes, left + VEC_BYTES + 0.05, 4.1)
+    for row, (words, size) in enumerate((("float32", 4), ("float16, bfloat16", 2), ("float8", 1))):
+        y = 1.4 * row + 0.2
+        write(axes, 0, y + 0.5, f"{words}: x = {VEC_BYTES // size}", "left")
+        for element in range(VEC_BYTES // size):
+            box(axes, left + element * size, y, size, 1, style.K, text=element)
+    return figure
