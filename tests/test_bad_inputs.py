@@ -25,7 +25,7 @@ from torch import Tensor
 
 import pa_tutorial
 from pa_tutorial.attention import cached, full, online, paged, tiny_lm, work
-from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.attention.step import DecodeStep, QuantizedStep
 from pa_tutorial.backends import backend_named
 from pa_tutorial.engine import LLM, Engine, SamplingParams
 from pa_tutorial.engine.runner import Runner
@@ -129,6 +129,11 @@ DRAWN = {"sample": 0, "num_generated": 0}
 PARAMS = {"max_tokens": 3, "temperature": 0.5, "top_k": 2, "top_p": 0.5, "seed": 1}
 STEP = vars(problem(seq_lens=(9, 4), alibi=True).paged("plain"))
 VLLM_STEP = vars(problem(seq_lens=(9, 4), alibi=True).paged("vllm"))
+E4M3 = torch.float8_e4m3fn
+QUANTIZED = {"cache_dtype": E4M3, "k_scale": (0.5, 2.0), "v_scale": (2.0, 0.5)}
+QUANTIZED = {layout: problem(alibi=True, **QUANTIZED).paged(layout) for layout in layouts.LAYOUTS}
+QUANTIZED_STEP = {name: value for name, value in vars(QUANTIZED["plain"]).items()
+                  if name not in ("k_scale", "v_scale")}  # fmt: skip
 WATCHED = backend_named("cuda_v1").prepare(problem().paged("vllm"))
 WATCHED = WATCHED.watched(MARKS, NAMES)
 OF_WATCHED = {"report": WATCHED, "seq_lens": torch.tensor([20, 9])}
@@ -224,6 +229,7 @@ CALLS = [
        OURS["cpu_backend.paged_attention_cpu"])),
     *((None, OURS[f"launch.paged_attention_{version}"], VLLM_STEP)
       for version in ("v1", "v1_vector", "v2")),
+    (None, QuantizedStep, QUANTIZED_STEP),
     (lambda: DecodeStep(**STEP), "longest", {"max_seq_len": 9}),
     (None, tiny_lm.TinyConfig, {"num_layers": 1, "num_heads": 4, "num_kv_heads": 2, "head_size": 8}
      | {"max_len": 8, "mlp_ratio": 2, "vocab_size": 16}),
@@ -245,7 +251,7 @@ CALLS = [
     (None, OURS["sampling.random_number"], {"seed": 3} | DRAWN),
     (None, OURS["choose.choose"], {"num_seqs": 2, "num_heads": 4, "max_seq_len": 9}),
     (None, Geometry, {"head_size": 64, "block_size": 16, "dtype": FLOAT, "num_threads": 128}
-     | {"partition_size": 32, "num_queries_per_kv": 2}),
+     | {"partition_size": 32, "num_queries_per_kv": 2, "cache_dtype": E4M3}),
     *((lambda: Geometry(64, 16), name, {"lane": 3}) for name in ("value_rows", "value_tokens")),
     (lambda: Geometry(64, 16), "head_elements", {"thread_group_offset": 1}),
     (lambda: Geometry(64, 16), "dynamic_shared_bytes", {"max_seq_len": 20}),
@@ -289,7 +295,7 @@ CALLS = [
     (lambda: LLM(small_model()), partial(LLM.generate, prompts=[[1]]), {"arrivals": [2]}),
 ]  # fmt: skip
 MAY_BE_NONE = {"width", "max_seq_len", "tile_size", "num_shares", "chunk_size", "arrivals"}
-MAY_BE_NONE |= {"alibi_slopes", "attention", "caches", "device", "like", "tokenizer"}
+MAY_BE_NONE |= {"alibi_slopes", "attention", "cache_dtype", "caches", "device", "like", "tokenizer"}
 
 
 def kinds(table: dict[type, tuple], good: object) -> tuple:
@@ -313,7 +319,7 @@ def same(one: object, other: object) -> bool:
     if hasattr(one, "prompt"):
         return one.prompt == other.prompt
     if isinstance(one, Tensor):
-        return torch.equal(one.nan_to_num(7), other.nan_to_num(7))
+        return torch.equal(one.double().nan_to_num(7), other.double().nan_to_num(7))
     if isinstance(one, dict):
         return all(same(value, other[key]) for key, value in one.items())
     if isinstance(one, tuple | list):
@@ -406,18 +412,115 @@ def test_more_than_the_machines_memory_is_refused_with_its_bytes(
         make(size)
 
 
+# An 8-bit cache -----------------------------------------------------------------------------------
+
+BAD_SCALES = (
+    *(0, 0.0, -1.0, float("nan"), float("inf"), 1e-60, 1e39, 10**400, "1", True, [1.0], 1j),
+    *(np.ones(2), torch.ones(3), torch.ones(1, 2), torch.ones(2).int(), torch.tensor(True)),
+    *(torch.ones(2, device="meta"), torch.tensor([1.0, 0.0]), torch.tensor([np.nan, 1.0])),
+    *(torch.empty(0), torch.tensor(1e-60, dtype=torch.float64)),
+)
+FLOAT8_LAYOUT = VllmLayout(num_blocks=3, num_kv_heads=2, head_size=32, block_size=4, dtype=E4M3)
+FLOAT8_NEW = {"key": torch.ones(2, 2, 32), "value": torch.ones(2, 2, 32), "slot_mapping": SLOTS}
+
+
+def of_float8_cache(**given: object) -> tuple[dict[str, Tensor], Callable]:
+    cache = dict(zip(("k_cache", "v_cache"), FLOAT8_LAYOUT.empty(), strict=True))
+    return cache, partial(layouts.reshape_and_cache, **cache | FLOAT8_NEW | given)
+
+
+@pytest.mark.parametrize("name", ["k_scale", "v_scale"])
+@pytest.mark.parametrize("bad", BAD_SCALES, ids=lambda bad: repr(bad)[:30])
+def test_a_scale_that_is_no_positive_number_per_head_is_refused(name: str, bad: object) -> None:
+    """What it is must be shown as it was given: 1e-60, and not the 0 that it is as a float32."""
+    cache, write = of_float8_cache(**{name: bad})
+    shown = re.escape(str(bad)) if isinstance(bad, int | float) and type(bad) is not bool else ""
+    calls = (
+        write,
+        lambda: kv_cache.PagedKVCache(FLOAT8_LAYOUT, 1, **{name: bad}),
+        lambda: QuantizedStep(**QUANTIZED_STEP, **{name: bad}),
+    )
+    for call in calls:
+        with pytest.raises((TypeError, ValueError), match=rf"^{name}\b.*{shown}.*must "):
+            call()
+    assert all(tensor.float().isnan().all() for tensor in cache.values())
+
+
+@pytest.mark.parametrize(
+    "good", [2, np.float32(2), torch.tensor(2.0), torch.full((2,), 2.0).half()]
+)
+def test_a_scale_is_a_number_or_a_tensor(good: object) -> None:
+    step = QuantizedStep(**QUANTIZED_STEP, k_scale=good)
+    assert torch.equal(step.k_scale, torch.full((2,), 2.0))
+    assert torch.equal(step.v_scale, torch.ones(2))
+
+
+def test_a_scale_of_a_cache_that_is_not_8_bit_is_refused() -> None:
+    cache = caches()
+    calls = (
+        lambda: layouts.reshape_and_cache(**NEW, **cache, slot_mapping=SLOTS, v_scale=1.0),
+        lambda: kv_cache.PagedKVCache(LAYOUT, 1, v_scale=1.0),
+        lambda: QuantizedStep(**STEP, v_scale=1.0),
+    )
+    for call in calls:
+        with pytest.raises(
+            ValueError, match=r"v_scale is 1.0; it must be None: the cache is torch.f"
+        ):
+            call()
+    assert not any(map(torch.count_nonzero, cache.values()))
+
+
+@pytest.mark.parametrize("name", ["key", "value"])
+@pytest.mark.parametrize("dtype", [torch.float64, E4M3, torch.int8], ids=str)
+def test_an_8_bit_cache_takes_no_other_numbers_than_the_kernels(
+    name: str, dtype: torch.dtype
+) -> None:
+    cache, write = of_float8_cache(**{name: FLOAT8_NEW[name].to(dtype)})
+    with pytest.raises(ValueError, match=rf"{name} is {dtype}; it must be one of .*float16"):
+        write()
+    assert all(tensor.float().isnan().all() for tensor in cache.values())
+
+
+def test_an_8_bit_cache_is_refused_where_nothing_would_apply_its_scales() -> None:
+    for attend in (DecodeStep, paged.paged_gather, paged.paged_online):
+        with pytest.raises(ValueError, match=r"k_cache.dtype is .*needs a QuantizedStep"):
+            attend(**QUANTIZED_STEP)
+    for name in ("cuda_naive", *(["triton"] if find_spec("triton") else [])):
+        step = QUANTIZED[backend_named(name).layout]
+        with pytest.raises(ValueError, match=r"k_cache.dtype is torch.float8.* this kernel has no"):
+            backend_named(name).prepare(step)
+
+
+@pytest.mark.parametrize("bad", ["float8", torch.float16, torch.float8_e4m3fnuz], ids=str)
+def test_a_cache_dtype_that_no_kernel_reads_is_refused(bad: object) -> None:
+    with pytest.raises(
+        ValueError, match=rf"cache_dtype is {bad}; it must be None, as q, or .*e4m3"
+    ):
+        Geometry(64, 16, cache_dtype=bad)
+
+
+def test_without_8_bit_types_the_message_says_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("paging.quantization", "paging.layouts", "attention.step", "kernels.geometry"):
+        monkeypatch.setattr(f"pa_tutorial.{module}.FLOAT8", ())
+    with pytest.raises(ValueError, match=r"cache_dtype is .*; it must be None, as q$"):
+        Geometry(64, 16, cache_dtype=E4M3)
+    with pytest.raises(ValueError, match=r"k_scale is 2.0; it must be None"):
+        kv_cache.PagedKVCache(LAYOUT, 1, k_scale=2.0)
+
+
 # Complete -----------------------------------------------------------------------------------------
 
 # Not tried, by pattern: what only our own code calls, with what tried functions have checked.
 INNER = (
     *("*.require_*", "*.checked_*", "train_tiny_lm.*"),  # checks; a script
-    *("cpu.*", "cpu_vectors.*", "warp.*", "vectors.[!v]*"),  # code in a kernel
+    *("cpu.*", "cpu_vectors.*", "warp.*", "vectors.[!v]*", "dtypes.*"),  # code in a kernel
     *("triton_interpreter.[!i]*", "triton_interpreter.interpreted_language"),
     *("triton_inputs.*", "triton_backend.[uv]*", "triton_compiled.[!cn]*", "*.compiling_for"),
     *("on_gpu.*", "cuda_backends.[!g]*", "cuda_launch.*Launch.*", "geometry.[!G]*"),
     *("cpu_backend.[!p]*", "intermediates.[!is]*", "intermediates.sum*", "*.intermediates_of_v2"),
     *(f"compiler_report.{name}" for name in ("l*", "s*", "a[rn]*", "assembled")),
     *("*Allocator.[fn]*", "reservations.*.*", "layouts.[Cfw]*", "prefix_cache.[cw]*"),  # paging
+    "quantization.*quantized",
     *("paged.[!pf]*", "paged.TorchLaunch", "tiny_lm.Layer*", "tiny_lm.TinyLM.[nr]*", "work.c*"),
     *(
         "runner.[!bR]*",
@@ -434,6 +537,7 @@ INNER = (
 # Anything of its kind: a dictionary to fill, a function, a name; one prompt's error stays with it.
 ANY = {"self", "probe", "extra", "hash_function", "make_runner", "where", "name", "padding"}
 ANY |= {"partition_size", "prompts", "params", "caches"}
+ANY |= {"k_scale", "v_scale"}  # tried below: a number is as good as a tensor
 
 
 def entries() -> dict[str, set[str]]:

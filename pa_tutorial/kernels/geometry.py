@@ -70,9 +70,9 @@ class Geometry:
             value = getattr(self, name)
             is_supported = isinstance(value, type(supported[0])) and value in supported
             require(is_supported, name, value, f"one of {', '.join(map(str, supported))}")
-        cached, names = self.cache_dtype, ", ".join(map(str, FLOAT8))
-        known = cached is None or cached in FLOAT8
-        require(known, "cache_dtype", cached, f"None, as q, or one of {names}")
+        cached, allowed = self.cache_dtype, "None, as q" + "".join(f", or {one}" for one in FLOAT8)
+        known = cached is None or (isinstance(cached, torch.dtype) and cached in FLOAT8)
+        require(known, "cache_dtype", cached, allowed)
         whole_blocks = self.partition_size >= 0 and self.partition_size % self.block_size == 0
         allowed = f"0, or a multiple of block_size, which is {self.block_size}"
         require(whole_blocks, "partition_size", self.partition_size, allowed)

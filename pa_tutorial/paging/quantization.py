@@ -11,7 +11,14 @@ csrc/quantization/fp8/nvidia/quant_utils.cuh.
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import FLT_MAX, require, require_shape, require_type
+from pa_tutorial.arguments import (
+    FLT_MAX,
+    real_number,
+    require,
+    require_shape,
+    require_tensor,
+    require_type,
+)
 
 NAMES = ("float8_e4m3fn", "float8_e5m2")
 FLOAT8 = tuple(getattr(torch, name) for name in NAMES if hasattr(torch, name))
@@ -31,17 +38,21 @@ def checked_scale(name: str, scale: Scale, num_kv_heads: int, cached: Tensor) ->
         allowed = f"None: the cache is {cached.dtype}, and only an 8-bit cache has scales"
         require(scale is None, name, scale, allowed)
         return None
-    is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
-    is_tensor = isinstance(scale, Tensor) and scale.is_floating_point()
-    what = "a number, or a tensor of floating-point numbers"
-    require_type(scale is None or is_number or is_tensor, name, scale, what)
-    numbers = torch.as_tensor(1.0 if scale is None else scale).detach()
+    allowed = "positive and finite, as a float32"
+    if isinstance(scale, Tensor):
+        require_tensor(name, scale)
+        what = "a number, or a tensor of floating-point numbers"
+        require_type(scale.is_floating_point(), name, scale, what)
+    else:
+        number = 1.0 if scale is None else real_number(name, scale)
+        require(0 < number <= FLT_MAX, name, number, allowed)
+        scale = torch.tensor(number, dtype=torch.float64)
     must = f"it must have one number, or [{num_kv_heads}]: one per KV head"
-    require_shape(numbers.numel() == 1 or numbers.shape == (num_kv_heads,), name, numbers, must)
-    numbers = numbers.to(cached.device, torch.float32).reshape(-1)
+    require_shape(scale.numel() == 1 or scale.shape == (num_kv_heads,), name, scale, must)
+    numbers = scale.detach().to(cached.device, torch.float32).reshape(-1)
     if not cached.is_cuda:  # reading it would wait for the GPU
-        for number in numbers.tolist():
-            require(0 < number <= FLT_MAX, name, number, "positive and finite, as a float32")
+        for given, number in zip(scale.reshape(-1).tolist(), numbers.tolist(), strict=True):
+            require(0 < number <= FLT_MAX, name, given, allowed)
     return numbers.expand(num_kv_heads).contiguous()
 
 
