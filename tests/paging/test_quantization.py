@@ -95,6 +95,17 @@ def test_infinity_in_place_of_the_largest_number_would_be_seen() -> None:
 
 
 @each_type
+def test_a_quotient_in_the_middle_goes_to_the_even_code(dtype: torch.dtype) -> None:
+    """float32(1 / 41) in place of the division would miss the middle."""
+    codes = torch.arange(128).to(torch.uint8)
+    codes = codes[codes.view(dtype).float().isfinite()]
+    numbers = codes.view(dtype).float()
+    middles = (41 * (numbers[:-1] + numbers[1:]) / 2).view(1, 1, -1)
+    stored = quantized(middles, torch.tensor([41.0]), dtype).view(torch.uint8)
+    assert torch.equal(stored.flatten(), codes[1:] // 2 * 2)
+
+
+@each_type
 @pytest.mark.parametrize("scale", [1.0, 0.37])
 def test_every_code_is_read_as_its_definition_says(dtype: torch.dtype, scale: float) -> None:
     scales = torch.tensor([scale])
