@@ -26,9 +26,14 @@ each_layout = pytest.mark.parametrize("layout", LAYOUTS)
 def rounded(number: Fraction, num_mantissa_bits: int, bias: int) -> float:
     """The nearest number with so few bits, ties to even, and no limit to the exponent."""
     exponent = number.numerator.bit_length() - number.denominator.bit_length()
-    exponent -= number < Fraction(2) ** exponent
+    exponent -= number < power_of_two(exponent)
     exponent = max(exponent, 1 - bias) - num_mantissa_bits
-    return math.ldexp(round(number / Fraction(2) ** exponent), exponent)
+    return math.ldexp(round(number * power_of_two(-exponent)), exponent)
+
+
+@cache
+def power_of_two(exponent: int) -> Fraction:
+    return Fraction(2) ** exponent
 
 
 def number_of(code: int, num_mantissa_bits: int, bias: int, largest: int) -> float:
