@@ -17,18 +17,22 @@ from pa_tutorial.walk.calls import Function, require_written
 
 
 # 1. ---------------------------------------------------------------------------------------------
-def decode_byte(byte: int) -> float:
-    """The number that a byte of a float8_e4m3fn cache stands for, before the scale. (Two bytes are
-    NaN, 0x7F and 0xFF. They don't come up here.)"""
+def decode_byte(byte: int, bias: int = 7) -> float:
+    """The number that a byte of a float8_e4m3fn cache stands for, before the scale.
+
+    bias  7; other formats of 8 bits have another one
+
+    (Two bytes are NaN, 0x7F and 0xFF. They don't come up here.)
+    """
     # from the left: 1 bit of sign, 4 bits of exponent, 3 bits of mantissa
-    # usually the mantissa follows a 1 that isn't stored; an exponent of 7 stands for 2 to the 0
+    # usually the mantissa follows a 1 that isn't stored; an exponent like the bias stands for 2 to the 0
     # an exponent of 0 is the exception: no hidden 1, and as small a step as an exponent of 1 has
     ### BEGIN SOLUTION
     sign = -1 if byte & 0x80 else 1
     exponent, mantissa = byte >> 3 & 0xF, byte & 7
     if exponent == 0:
-        return sign * mantissa / 8 * 2.0**-6
-    return sign * (1 + mantissa / 8) * 2.0 ** (exponent - 7)
+        return sign * mantissa / 8 * 2.0 ** (1 - bias)
+    return sign * (1 + mantissa / 8) * 2.0 ** (exponent - bias)
     ### END SOLUTION
 
 
@@ -36,19 +40,29 @@ _FIELDS = "The exponent is the four bits after the sign, the mantissa the last t
 DECODE_CASES = (
     # name, what it isolates, what its failure means, bytes
     ("ordinary", "positive numbers with a hidden 1", _FIELDS, range(8, 0x7F)),
-    ("small", "an exponent of 0", "Without the hidden 1, steps are 2 to the -9.", range(8)),
+    (
+        "small",
+        "an exponent of 0",
+        "Without the hidden 1, all steps are equal: an eighth of what an exponent of 1 stands for.",
+        range(8),
+    ),
     ("negative", "the sign", "The first bit changes nothing but the sign.", range(0x80, 0xFF)),
 )
 
 
 def decode_run(answer: Function, codes: range, draw: int) -> Tensor:
-    found = [float(require_written(answer(byte))) for byte in drawn(codes, draw)]
+    bias = bias_of(draw)
+    found = [float(require_written(answer(byte, bias))) for byte in drawn(codes, draw)]
     return torch.tensor([found], dtype=torch.float64)
 
 
 def torch_float8(codes: range, draw: int) -> Tensor:
     bits = torch.tensor([drawn(codes, draw)], dtype=torch.uint8)
-    return bits.view(torch.float8_e4m3fn).double()
+    return bits.view(torch.float8_e4m3fn).double() * 2.0 ** (7 - bias_of(draw))
+
+
+def bias_of(draw: int) -> int:
+    return 7 if draw == 0 else 8 + draw % 5
 
 
 def drawn(codes: range, draw: int) -> list[int]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import cuda, float32, int32, types, uint16, uint32
+from numba import cuda, float32, int16, int32, types, uint16, uint32
 from numba.cuda import libdevice
 
 from pa_tutorial.paging.quantization import FLOAT8
@@ -38,12 +38,17 @@ class ScalarType(NamedTuple):
 
 @twin(libdevice.int_as_float)
 def _int_as_float(access: LaneAccess, bits: np.ndarray) -> np.ndarray:
-    return np.asarray(bits, np.int32).view(np.float32)
+    return np.asarray(bits, np.int32).view(np.float32)[()]
 
 
 @twin(libdevice.float_as_int)
 def _float_as_int(access: LaneAccess, value: np.ndarray) -> np.ndarray:
-    return np.asarray(value, np.float32).view(np.int32)
+    return np.asarray(value, np.float32).view(np.int32)[()]
+
+
+@twin(libdevice.half2float)
+def _half_to_float(access: LaneAccess, bits: np.ndarray) -> np.ndarray:
+    return np.asarray(bits, np.int16).view(np.float16).astype(np.float32)[()]
 
 
 @cuda.jit(device=True)
@@ -77,34 +82,19 @@ def float_to_bfloat16(value):
     return uint16((bits + uint32(0x7FFF) + last) >> uint32(16))
 
 
-def float8_to_float(num_mantissa_bits: int, bias: int, has_infinity: bool) -> Callable:
-    """The device function that decodes one byte: 1 bit of sign, the exponent, the mantissa.
+@cuda.jit(device=True)
+def float8_e5m2_to_float(byte):
+    return libdevice.half2float(int16(uint32(byte) << uint32(8)))  # the upper half of a float16
 
-    bias          of the exponent
-    has_infinity  whether the largest exponent means infinity or, with a mantissa, NaN, as in
-                  float8_e5m2; in float8_e4m3fn only the largest exponent and mantissa are NaN
-    """
-    SHIFT, EXPONENT = 23 - num_mantissa_bits, 127 - bias
-    MANTISSA = (1 << num_mantissa_bits) - 1
-    INFINITE = 0x7F & ~MANTISSA if has_infinity else 0x80  # bits of infinity; 0x80: none
-    SPECIAL = min(INFINITE, 0x7F)  # from here on: infinity and NaN
-    SMALLEST = 2.0 ** (1 - bias - num_mantissa_bits)  # the number whose only bit is the last one
 
-    @cuda.jit(device=True)
-    def to_float(byte):
-        bits = uint32(byte) & uint32(0x7F)
-        sign = (uint32(byte) & uint32(0x80)) << uint32(24)
-        if bits >= uint32(SPECIAL):
-            special = uint32(INFINITY) if bits == uint32(INFINITE) else uint32(NAN)
-            return libdevice.int_as_float(int32(sign | special))
-        if bits <= uint32(MANTISSA):  # exponent 0: a multiple of the smallest number
-            tiny = uint32(libdevice.float_as_int(float32(bits) * float32(SMALLEST)))
-            return libdevice.int_as_float(int32(sign | tiny))
-        # The mantissa goes to the left end of a float32's; the exponent gets its bias.
-        widened = (bits << uint32(SHIFT)) + uint32(EXPONENT << 23)
-        return libdevice.int_as_float(int32(sign | widened))
-
-    return to_float
+@cuda.jit(device=True)
+def float8_e4m3_to_float(byte):
+    # A float16 has one bit of exponent more, and a bias of 15 in place of 7: with the same bits it
+    # is 2**8 too small. This holds without the hidden 1, too.
+    bits = uint32(byte) & uint32(0x7F)
+    sign = (uint32(byte) & uint32(0x80)) << uint32(8)
+    number = float32(256) * libdevice.half2float(int16(sign | bits << uint32(7)))
+    return libdevice.int_as_float(int32(NAN)) if bits == uint32(0x7F) else number
 
 
 SCALAR_TYPES = {
@@ -114,7 +104,4 @@ SCALAR_TYPES = {
 }
 # What an element of the cache becomes: as of q, and of an 8-bit cache.
 TO_FLOAT = {dtype: scalar.to_float for dtype, scalar in SCALAR_TYPES.items()}
-TO_FLOAT |= {
-    dtype: float8_to_float(*format_)
-    for dtype, format_ in zip(FLOAT8, ((3, 7, False), (2, 15, True)), strict=True)
-}
+TO_FLOAT |= zip(FLOAT8, (float8_e4m3_to_float, float8_e5m2_to_float), strict=True)
