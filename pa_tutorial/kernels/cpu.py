@@ -73,14 +73,15 @@ AHEAD = 8192  # how far ahead of its use a cache line is prefetched, in bytes of
 
 
 class Inputs(NamedTuple):
-    """A decode step as arrays. 16-bit floats are passed as integers: see `widened`."""
+    """A decode step as arrays. 16- and 8-bit floats are passed as integers: see `widened`."""
 
     q: np.ndarray  # [num_seqs, num_heads, HEAD_SIZE]
     k_cache: np.ndarray  # [num_blocks, num_kv_heads, block_size, HEAD_SIZE]
     v_cache: np.ndarray
     block_tables: np.ndarray  # [num_seqs, max_num_blocks_per_seq]
     seq_lens: np.ndarray  # [num_seqs]
-    scale: np.float32
+    k_scales: np.ndarray  # [num_heads] float32: what q is multiplied by, and with it the score
+    v_scales: np.ndarray  # [num_heads] float32, for the output; ones unless the cache is 8-bit
     slopes: np.ndarray  # [num_heads] float32, zeros without ALiBi
 
 
@@ -368,7 +369,7 @@ def attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, 
             if is_last:
                 merge(partitions, first + seq, last + seq, heads, own)
         if is_last:
-            write(own, seq, heads, outputs, HEAD_SIZE)
+            write(own, seq, heads, inputs.v_scales, outputs, HEAD_SIZE)
         start, seq = stop, seq + 1
 
 
@@ -376,13 +377,16 @@ def attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, 
 def attend(inputs, own, seq, heads, start_idx, end_idx, HEAD_SIZE):
     """Compute a partition: the blocks start_idx to end_idx - 1 of a sequence."""
     block_size, seq_len = inputs.k_cache.shape[2], np.int64(inputs.seq_lens[seq])
+    q = inputs.q[seq]
     for head in range(heads.first, heads.end):
         own.m[head], own.l[head], accs = -np.inf, 0, own.accs[head]
         for d in range(len(accs)):
             accs[d] = 0
+        # Multiplied here, the scale of K costs nothing per token.
+        row = head * HEAD_SIZE
+        multiply(q, row, inputs.k_scales[head], own.query, row, 1, HEAD_SIZE)
     num_heads, place = heads.end - heads.first, heads.first * HEAD_SIZE
     k, v = inputs.k_cache, inputs.v_cache
-    multiply(inputs.q[seq], place, inputs.scale, own.query, place, num_heads, HEAD_SIZE)
     for turn in range(start_idx, end_idx, TURN // block_size):
         turn_end = min(turn + TURN // block_size, end_idx)
         go_through(inputs, own, seq, heads, turn, turn_end, k, v, turn, True, HEAD_SIZE)
@@ -464,16 +468,20 @@ def merge(partitions, first_row, last_row, heads, own):
 
 
 @njit(**PIECE)
-def write(own, seq, heads, outputs, HEAD_SIZE):
-    """Write the output of a sequence."""
+def write(own, seq, heads, v_scales, outputs, HEAD_SIZE):
+    """Write the output of a sequence.
+
+    The scale of V comes in only here. Until then everything is a sum over rows of V, so partitions
+    can be merged without it, and it costs one multiplication per head.
+    """
     for head in range(heads.first, heads.end):
         outputs.qk_max[seq, head] = own.m[head]
         outputs.exp_sum[seq, head] = own.l[head]
-        source, inverse = head * HEAD_SIZE, np.float32(1) / own.l[head]
+        source, factor = head * HEAD_SIZE, v_scales[head] / own.l[head]
         target = (seq * len(own.m) + head) * HEAD_SIZE
-        multiply(own.accs, source, inverse, outputs.out, target, 1, HEAD_SIZE)
+        multiply(own.accs, source, factor, outputs.out, target, 1, HEAD_SIZE)
         if len(outputs.accs):
-            multiply(own.accs, source, inverse, outputs.accs, target, 1, HEAD_SIZE)
+            multiply(own.accs, source, factor, outputs.accs, target, 1, HEAD_SIZE)
 
 
 COMPILING = "Compiling the CPU kernel takes a few seconds, once per head size and dtype.\n"

@@ -12,7 +12,9 @@ from torch import Tensor
 from pa_tutorial.arguments import float32_scale, require, require_dense, strides, whole_number
 from pa_tutorial.attention.step import DecodeStep, require_for_kernel
 from pa_tutorial.kernels.cpu import Inputs, Outputs, Partitions, Schedule, cpu_kernel
+from pa_tutorial.kernels.cpu_vectors import E4M3_UNIT
 from pa_tutorial.paging.layouts import BLOCK_SIZES
+from pa_tutorial.paging.quantization import FLOAT8
 
 # How a step is cut. Work is counted in multiplications of elements of q, K and V. WORK_A_CORE is
 # worth waking a core for. A core gets up to SHARES_A_CORE shares of at least WORK_A_SHARE each, so
@@ -20,8 +22,9 @@ from pa_tutorial.paging.layouts import BLOCK_SIZES
 WORK_A_CORE = 2**17
 WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
-# The type under which Numba sees the cache's elements: it has no 16-bit floats on a CPU.
+# The type under which Numba sees the cache's elements: it has no narrower floats on a CPU.
 STORED_AS = {torch.float16: torch.int16, torch.bfloat16: torch.uint16}
+STORED_AS |= dict(zip(FLOAT8, (torch.uint8, torch.int8), strict=False))
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ def kernel_arguments(
         v_cache=as_array(step.v_cache),
         block_tables=as_array(step.block_tables),
         seq_lens=as_array(step.seq_lens),
-        scale=float32_scale(step.scale),
+        k_scales=scale_rows(step, step.k_scale) * np.float32(float32_scale(step.scale)),
+        v_scales=scale_rows(step, step.v_scale),
         slopes=slopes,
     )
     schedule = Schedule(
@@ -111,6 +115,16 @@ def kernel_arguments(
         out=as_array(out),
     )
     return inputs, schedule, partitions, outputs
+
+
+def scale_rows(step: DecodeStep, scale: Tensor | None) -> np.ndarray:
+    """[num_heads] float32: for each query head, what the kernel multiplies the K or V that it has
+    read by."""
+    num_heads, num_kv_heads = step.q.shape[1], step.k_cache.shape[1]
+    if scale is None:
+        return np.ones(num_heads, np.float32)
+    unit = E4M3_UNIT if STORED_AS[step.k_cache.dtype] == torch.uint8 else 1.0
+    return (scale / unit).repeat_interleave(num_heads // num_kv_heads).numpy()
 
 
 @dataclass
@@ -188,7 +202,7 @@ cpu_backend = CpuBackend()
 
 def require_cpu_inputs(step: DecodeStep) -> None:
     """Raise ValueError, naming the argument, unless the kernel can read the step."""
-    require_for_kernel(step, "plain")
+    require_for_kernel(step, "plain", reads_float8=True)
     require(step.q.device.type == "cpu", "q.device", step.q.device, "cpu")
     size = step.block_size
     require(size in BLOCK_SIZES, "k_cache.shape[2]", size, f"one of {BLOCK_SIZES}")
@@ -197,5 +211,5 @@ def require_cpu_inputs(step: DecodeStep) -> None:
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The same memory as a NumPy array; 16-bit floats as the integers that `widened` knows."""
+    """The same memory as a NumPy array; narrow floats as the integers that `widened` knows."""
     return tensor.detach().view(STORED_AS.get(tensor.dtype, tensor.dtype)).numpy()

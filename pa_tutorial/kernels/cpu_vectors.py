@@ -156,7 +156,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Pointer:
-    """The elements of an array from one place on: float32, or 16 bits (see `widened`)."""
+    """The elements of an array from one place on: float32, or 16 or 8 bits (see `widened`)."""
 
     address: ir.Value
     dtype: types.Type
@@ -195,14 +195,19 @@ STORED = {
     types.float32: FLOAT,
     types.uint16: ir.IntType(16),
     types.int16: ir.IntType(16),
+    types.uint8: ir.IntType(8),
+    types.int8: ir.IntType(8),
     types.int64: INT64,
 }
 
 
 def widened(stored: ir.Value, dtype: types.Type) -> Value:
-    """Converted to float32. Numba has no 16-bit floats on a CPU, so their bits come as integers:
-    uint16 is bfloat16, int16 is float16."""
+    """Converted to float32. Numba has no narrower floats on a CPU, so their bits come as integers:
+    uint16 is bfloat16, int16 is float16, uint8 is float8_e4m3fn times E4M3_UNIT, int8 is
+    float8_e5m2."""
     builder = emitting.builder
+    if dtype in FLOAT16_BITS:
+        stored, dtype = FLOAT16_BITS[dtype](stored), types.int16
     if dtype == types.uint16:  # bfloat16 is the upper half of a float32
         bits = builder.zext(stored, like_vector(stored.type, INT32))
         bits = builder.shl(bits, constant(bits.type, 16))
@@ -211,6 +216,31 @@ def widened(stored: ir.Value, dtype: types.Type) -> Value:
         halves = builder.bitcast(stored, like_vector(stored.type, ir.HalfType()))
         return Value(builder.fpext(halves, like_vector(stored.type, FLOAT)))
     return Value(stored)
+
+
+# The exponent of float16 has a bias of 15, that of e4m3 has 7.
+E4M3_UNIT = 2.0**-8
+
+
+def bits_of_e4m3(byte: ir.Value) -> ir.Value:
+    """The float16 that is the number times E4M3_UNIT, also if the number is subnormal."""
+    builder = emitting.builder
+    # Exponent and mantissa go where float16 has them. Bit 14 would be one of the copied signs.
+    wide = builder.sext(byte, like_vector(byte.type, ir.IntType(16)))
+    bits = builder.and_(builder.shl(wide, constant(wide.type, 7)), constant(wide.type, 0xBFFF))
+    # The largest exponent and mantissa are NaN in e4m3, and a number in float16.
+    last = constant(wide.type, 0x7F)
+    is_nan = builder.icmp_signed("==", builder.and_(wide, last), last)
+    return builder.select(is_nan, constant(wide.type, 0x7FFF), bits)
+
+
+def bits_of_e5m2(byte: ir.Value) -> ir.Value:
+    """e5m2 is the upper half of a float16."""
+    wide = emitting.builder.zext(byte, like_vector(byte.type, ir.IntType(16)))
+    return emitting.builder.shl(wide, constant(wide.type, 8))
+
+
+FLOAT16_BITS = {types.uint8: bits_of_e4m3, types.int8: bits_of_e5m2}
 
 
 def narrowed(value: Value, dtype: types.Type) -> ir.Value:

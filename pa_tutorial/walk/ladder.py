@@ -158,7 +158,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "cpu", "compiled with numba.njit, all cores", ("paged_online",),
-            where="CPU", takes_gaps=False, cut_by=("num_shares",),
+            where="CPU", takes_gaps=False, reads_float8=True, cut_by=("num_shares",),
         ),
         Stage(
             "triton", "the same algorithm in Triton", ("paged_online",),

@@ -13,14 +13,21 @@ import torch
 from numba import njit
 
 from pa_tutorial import kernels
+from pa_tutorial.attention.paged import gather_backend
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels import cpu, cpu_vectors
-from pa_tutorial.kernels.cpu_backend import cut, paged_attention_cpu
+from pa_tutorial.kernels.cpu_backend import cpu_backend, cut, paged_attention_cpu
+from pa_tutorial.walk.cases import CASES
 from tests.kernels.kernel_inputs import is_right, prepare_cpu, step
 
 pytestmark = pytest.mark.cpu
 # All of one head size, block size and dtype: they are compiled once.
 MIXED = {"seq_lens": (1, 300, 16, 45, 129), "head_size": 64, "block_size": 16, "alibi": True}
+# How the kernel sees each, and what it multiplies it by when it widens it.
+EIGHT_BITS = (
+    (torch.float8_e4m3fn, np.uint8, cpu_vectors.E4M3_UNIT),
+    (torch.float8_e5m2, np.int8, 1.0),
+)
 
 
 def mixed(**changes: object) -> dict[str, object]:
@@ -120,6 +127,29 @@ def test_16_bit_floats_are_widened_exactly_and_narrowed_as_torch_does(
     narrow = torch.from_numpy(copied(numbers, np.empty(len(numbers), kept_as)).view(np.int16))
     expected = torch.from_numpy(numbers).to(dtype).float()
     assert torch.allclose(narrow.view(dtype).float(), expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("dtype", "kept_as", "unit"), EIGHT_BITS)
+def test_8_bit_floats_are_widened_exactly(dtype: torch.dtype, kept_as: type, unit: float) -> None:
+    """All 256, subnormals and NaN too."""
+    bytes_ = np.arange(2**8, dtype=np.uint8).view(kept_as)
+    wide = torch.from_numpy(copied(bytes_, np.empty(2**8, np.float32)))
+    expected = torch.from_numpy(bytes_.view(np.uint8)).view(dtype).float() * unit
+    assert torch.allclose(wide, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["k_cache", "v_cache"])
+def test_a_nan_in_a_used_slot_of_an_8_bit_cache_is_not_lost(name: str) -> None:
+    """Of the last head of one sequence, in one partition of several."""
+    # The ladder compiles this kernel too.
+    case = replace(CASES["decode/float8_e4m3"], seq_lens=(40, 9))
+    arguments = case.paged("plain")
+    block = arguments.block_tables[0, 1]
+    getattr(arguments, name)[block, 1, 3, 5] = torch.nan  # its bytes are 0x7F
+    out = cpu_backend.prepare(arguments, num_shares=3).run()
+    expected = gather_backend.prepare(arguments).run()
+    assert expected.isnan().any()
+    assert torch.equal(out.isnan(), expected.isnan())
 
 
 def test_the_compiled_kernel_is_kept_on_disk_until_its_text_changes() -> None:
