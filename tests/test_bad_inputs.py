@@ -122,6 +122,7 @@ ANY_TENSOR = torch.nn.Parameter(torch.ones(2))  # for an argument that takes any
 CPU, FLOAT = torch.device("cpu"), torch.float32
 SERVED = {"requests": (reservations.Request(3, 4),), "memory": reservations.Blocks(9, 4)}
 ENGINE = {"num_blocks": 6, "block_size": 4, "watermark": 1}
+NARROW = {"kv_cache_dtype": None}
 LIMITS = {"token_budget": 8, "chunk_size": 4, "max_num_seqs": 2}
 GEOMETRY = Geometry(64, 16, partition_size=32)
 WARM = {"scores": torch.ones(4), "params": SamplingParams(2, 0.5)}
@@ -264,6 +265,7 @@ CALLS = [
     (None, partial(OURS["intermediates.scores"], where=MARKS[0], name=NAMES[0]), OF_WATCHED),
     (None, OURS["compiler_report.compiled"], {"kernel": nothing, "capability": (9, 0)}),
     (None, OURS["compiler_report.assembly"], {"kernel": nothing}),
+    (None, OURS["compiler_report.made_of"], {"kernel": nothing, "line": "no such line"}),
     (None, OURS["compiler_report.compared"], {"kernels": {"nothing": nothing}, "num_threads": 128}),
     *(of_triton() if find_spec("triton") else ()),
     (None, OURS["paged_attention.paged_attention"],
@@ -272,7 +274,7 @@ CALLS = [
     (None, OURS["compiler_report.checked_capability"], {"capability": (9, 0)}),
     *((None, backend_named(name).prepare, {"step": problem().paged(backend_named(name).layout)}
        | sizes) for name, sizes in BACKEND_SIZES.items()),
-    (None, Engine, {"model": small_model(), "stage": "paged_online"} | ENGINE | LIMITS),
+    (None, Engine, {"model": small_model(), "stage": "paged_online"} | NARROW | ENGINE | LIMITS),
     (engine, "add", {"prompt": [1, 2], "params": SamplingParams(2)}),
     (engine, "cancel", {"request": planned()[0].sequence.request}),
     (None, OURS["batch.build_batch"], {"plan": tuple(planned())}),
@@ -287,7 +289,7 @@ CALLS = [
     (lambda: OURS["scheduler.Scheduler"](BlockAllocator(6), 4), "admit",
      {"request": planned()[0].sequence.request}),
     (None, Runner, {"model": small_model(), "stage": "paged_online", "num_blocks": 6,
-                    "block_size": 4}),
+                    "block_size": 4} | NARROW),
     (lambda: Runner(small_model(), "paged_online", 6, 4), "run",
      {"batch": OURS["batch.build_batch"](planned())}),
     *((engine, lambda engine, **params: engine.add([1], SamplingParams(**params)).params, good)
@@ -296,6 +298,7 @@ CALLS = [
 ]  # fmt: skip
 MAY_BE_NONE = {"width", "max_seq_len", "tile_size", "num_shares", "chunk_size", "arrivals"}
 MAY_BE_NONE |= {"alibi_slopes", "attention", "cache_dtype", "caches", "device", "like", "tokenizer"}
+MAY_BE_NONE |= {"kv_cache_dtype"}
 
 
 def kinds(table: dict[type, tuple], good: object) -> tuple:

@@ -20,6 +20,7 @@ from pa_tutorial.backends import BACKENDS
 from pa_tutorial.engine.engine import StepStatistics
 from pa_tutorial.engine.llm import LLM, Completion, load_model
 from pa_tutorial.engine.request import SamplingParams
+from pa_tutorial.engine.runner import KV_CACHE_DTYPES
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -37,6 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
     engine("--stage", default="paged_online", choices=BACKENDS, help="backend (paged_online)")
     engine("--num-blocks", type=int, default=512, help="blocks in the pool (512)")
     engine("--block-size", type=int, default=16, help="tokens per block (16)")
+    engine("--kv-cache-dtype", choices=KV_CACHE_DTYPES, help="8 bits per number (as the model)")
     engine("--token-budget", type=int, default=256, help="maximum tokens per step (256)")
     engine("--chunk-size", type=int, help="maximum tokens of one prompt per step (the budget)")
     engine("--max-num-seqs", type=int, default=64, help="maximum sequences running at once (64)")
@@ -105,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def engine_options(args: argparse.Namespace) -> dict[str, object]:
     names = ("stage", "num_blocks", "block_size", "token_budget", "chunk_size", "max_num_seqs")
-    options = {name: getattr(args, name) for name in names}
+    options = {name: getattr(args, name) for name in (*names, "kv_cache_dtype")}
     return options | {"prefix_caching": not args.no_prefix_caching}
 
 

@@ -69,10 +69,13 @@ class Engine:
     block_size      tokens per block
     prefix_caching  whether later requests can reuse full blocks
     watermark       free blocks that must remain for running requests when one is admitted
-    make_runner     called with model, stage, num_blocks and block_size
+    make_runner     called with model, stage, num_blocks, block_size and kv_cache_dtype
+    kv_cache_dtype  None: the cache has the dtype of the model; "fp8" (float8_e4m3fn) or "fp8_e5m2":
+                    8 bits per number, for a stage that reads them
     limits          limits of the Scheduler: token_budget, chunk_size, max_num_seqs
 
-    Raises TypeError or ValueError for impossible sizes or an unknown stage.
+    Raises TypeError or ValueError for impossible sizes, an unknown stage, or a kv_cache_dtype that
+    is unknown or that the stage doesn't read.
     """
 
     def __init__(
@@ -84,12 +87,13 @@ class Engine:
         prefix_caching: bool = True,
         watermark: int = 0,
         make_runner: Callable[..., Runner] = Runner,
+        kv_cache_dtype: str | None = None,
         **limits: int | None,
     ) -> None:
         require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
         self.model = model
         # First, because it needs the most memory and refuses what the machine doesn't have.
-        self.runner = make_runner(model, stage, num_blocks, block_size)
+        self.runner = make_runner(model, stage, num_blocks, block_size, kv_cache_dtype)
         allocator = PrefixCachingAllocator if prefix_caching else BlockAllocator
         self.allocator = allocator(num_blocks, watermark)
         self.scheduler = Scheduler(self.allocator, block_size, **limits)

@@ -9,11 +9,15 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from pa_tutorial.arguments import require, require_type
-from pa_tutorial.attention.step import DecodeStep, require_blocks_and_lengths
+from pa_tutorial.attention.step import DecodeStep, QuantizedStep, require_blocks_and_lengths
 from pa_tutorial.backends import BACKENDS, Backend, Launch, backend_named
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.paging.kv_cache import PagedKVCache
-from pa_tutorial.paging.layouts import LAYOUTS
+from pa_tutorial.paging.layouts import DTYPES, LAYOUTS
+from pa_tutorial.paging.quantization import NAMES
+
+# The names that vLLM has for them.
+KV_CACHE_DTYPES = dict(zip(("fp8", "fp8_e5m2"), NAMES, strict=True))
 
 
 class ModelConfig(Protocol):
@@ -51,6 +55,19 @@ def backend_here(stage: str) -> Backend:
     if why := backend.why_absent():
         raise ValueError(f"stage is {stage!r}, which cannot run here: {why}")
     return backend
+
+
+def cache_dtype(name: str | None, model_dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the cache: see Runner. ValueError for an unknown name, for a torch without it,
+    and for a model whose K and V can't be stored in 8 bits."""
+    if name is None:
+        return model_dtype
+    allowed = f"None, as the model, or one of {', '.join(KV_CACHE_DTYPES)}"
+    is_known = isinstance(name, str) and hasattr(torch, KV_CACHE_DTYPES.get(name, ""))
+    require(is_known, "kv_cache_dtype", repr(name), allowed)
+    allowed = f"None for a model in {model_dtype}: it must be in float32, float16 or bfloat16"
+    require(model_dtype in DTYPES, "kv_cache_dtype", repr(name), allowed)
+    return getattr(torch, KV_CACHE_DTYPES[name])
 
 
 def prefill_attention(
@@ -109,21 +126,31 @@ class DecodeLaunches:
 class Runner:
     """The model, the cache tensors, and the attention between them.
 
-    stage  name of a backend (pa_tutorial.backends), which runs the decode steps and declares the
-           layout of the cache
+    stage           name of a backend (pa_tutorial.backends), which runs the decode steps and
+                    declares the layout of the cache
+    kv_cache_dtype  None: the cache has the dtype of the model; "fp8": float8_e4m3fn, "fp8_e5m2":
+                    float8_e5m2, both with scales of 1
 
     Raises TypeError or ValueError for impossible arguments, and if the backend can't run here or
     with these sizes, which a trial run checks.
     """
 
-    def __init__(self, model: Model, stage: str, num_blocks: int, block_size: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        stage: str,
+        num_blocks: int,
+        block_size: int,
+        kv_cache_dtype: str | None = None,
+    ) -> None:
         require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
         config = model.config
         self.model = model
         self.backend = backend_here(stage)
         weight = next(iter(model.parameters()))
-        self.device = weight.device
-        sizes = (num_blocks, config.num_kv_heads, config.head_size, block_size, weight.dtype)
+        self.device, self.dtype = weight.device, weight.dtype
+        dtype = cache_dtype(kv_cache_dtype, self.dtype)
+        sizes = (num_blocks, config.num_kv_heads, config.head_size, block_size, dtype)
         layout = LAYOUTS[self.backend.layout](*sizes)
         self.cache = PagedKVCache(layout, config.num_layers, self.device)
         slopes = config.alibi_slopes()
@@ -133,17 +160,22 @@ class Runner:
 
     def _try_backend(self) -> None:
         """Run one query over one all-zero token, so that unsupported sizes fail now."""
-        config, layout = self.model.config, self.cache.layout
-        one_block = replace(layout, num_blocks=1)
+        one_block = replace(self.cache.layout, num_blocks=1)
         caches = [torch.zeros_like(cache, device=self.device) for cache in one_block.empty()]
         one = torch.ones(1, dtype=torch.int32, device=self.device)
-        q = self._empty_q(1).zero_()
-        step = DecodeStep(q, *caches, one[:, None] - 1, one, config.scale, self.slopes)
+        step = self._step(self._empty_q(1).zero_(), *caches, one[:, None] - 1, one)
         self.backend.prepare(step).run()
+
+    def _step(self, *tensors: Tensor) -> DecodeStep:
+        """The decode step of q, k_cache, v_cache, block tables and lengths."""
+        values = (*tensors, self.model.config.scale, self.slopes)
+        if self.cache.scales[0] is None:
+            return DecodeStep(*values)
+        return QuantizedStep(*values, *self.cache.scales)
 
     def _empty_q(self, num_seqs: int) -> Tensor:
         size = num_seqs, self.model.config.num_heads, self.model.config.head_size
-        return torch.empty(size, dtype=self.cache.layout.dtype, device=self.device)
+        return torch.empty(size, dtype=self.dtype, device=self.device)
 
     # Not inference_mode: with it, a layer that is split over ranks costs 0.2 s more for every new
     # number of tokens (torch then finds out by trial how the parts of a product are split).
@@ -176,8 +208,8 @@ class Runner:
         reusable = self.prepared if self.backend.reusable else None
         if reusable is None or not reusable.refill(tables, seq_lens):
             q, caches = self._empty_q(len(tables)), zip(self.cache.k, self.cache.v, strict=True)
-            own = tables.clone(), seq_lens.clone(), self.model.config.scale, self.slopes
-            steps = [DecodeStep(q, k, v, *own) for k, v in caches]
+            own = tables.clone(), seq_lens.clone()
+            steps = [self._step(q, k, v, *own) for k, v in caches]
             self.prepared = DecodeLaunches(steps[0], list(map(self.backend.prepare, steps)))
         return self.prepared
 
@@ -196,6 +228,7 @@ class Runner:
             seq_len = int(batch.seq_lens[sequence])
             # Over cached and new tokens: the blocks contain both by now.
             k, v = self.cache.read(layer, batch.block_tables[sequence], seq_len)
+            k, v = k.to(q.dtype), v.to(q.dtype)  # from an 8-bit cache they come as float32
             outs.append(prefill_attention(q[first:last], k, v, scale, self.slopes))
             first = last
         return outs[0] if len(outs) == 1 else torch.cat(outs)
