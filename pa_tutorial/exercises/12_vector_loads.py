@@ -25,7 +25,7 @@ def decode_byte(byte: int, bias: int = 7) -> float:
     (Two bytes are NaN, 0x7F and 0xFF. They don't come up here.)
     """
     # from the left: 1 bit of sign, 4 bits of exponent, 3 bits of mantissa
-    # usually the mantissa follows a 1 that isn't stored; an exponent like the bias stands for 2 to the 0
+    # usually the mantissa follows a 1 that isn't stored; an exponent like the bias means 2 to the 0
     # an exponent of 0 is the exception: no hidden 1, and as small a step as an exponent of 1 has
     ### BEGIN SOLUTION
     sign = -1 if byte & 0x80 else 1
@@ -37,6 +37,7 @@ def decode_byte(byte: int, bias: int = 7) -> float:
 
 
 _FIELDS = "The exponent is the four bits after the sign, the mantissa the last three."
+_SMALL = "Without the hidden 1, each step is an eighth of what an exponent of 1 stands for."
 DECODE_CASES = (
     # name, what it isolates, what its failure means, bytes
     ("ordinary", "positive numbers with a hidden 1", _FIELDS, range(8, 0x7F)),

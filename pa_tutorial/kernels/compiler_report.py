@@ -205,6 +205,7 @@ def made_of(kernel: Callable, line: str, *arguments: object) -> str:
     arguments  of a launch, whose types the kernel is compiled for
     """
     require_type(hasattr(kernel, "py_func"), "kernel", kernel, "a @cuda.jit kernel")
+    require_type(isinstance(line, str), "line", line, "a piece of a line")
 
     def ask() -> str:
         from pa_tutorial.ptx import parse, ptx_by_line
