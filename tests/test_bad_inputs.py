@@ -502,15 +502,6 @@ def test_a_cache_dtype_that_no_kernel_reads_is_refused(bad: object) -> None:
         Geometry(64, 16, cache_dtype=bad)
 
 
-def test_without_8_bit_types_the_message_says_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("paging.quantization", "paging.layouts", "attention.step", "kernels.geometry"):
-        monkeypatch.setattr(f"pa_tutorial.{module}.FLOAT8", ())
-    with pytest.raises(ValueError, match=r"cache_dtype is .*; it must be None, as q$"):
-        Geometry(64, 16, cache_dtype=E4M3)
-    with pytest.raises(ValueError, match=r"k_scale is 2.0; it must be None"):
-        kv_cache.PagedKVCache(LAYOUT, 1, k_scale=2.0)
-
-
 # Complete -----------------------------------------------------------------------------------------
 
 # Not tried, by pattern: what only our own code calls, with what tried functions have checked.

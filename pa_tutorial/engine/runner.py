@@ -14,10 +14,10 @@ from pa_tutorial.backends import BACKENDS, Backend, Launch, backend_named
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import DTYPES, LAYOUTS
-from pa_tutorial.paging.quantization import NAMES
+from pa_tutorial.paging.quantization import FLOAT8
 
 # The names that vLLM has for them.
-KV_CACHE_DTYPES = dict(zip(("fp8", "fp8_e5m2"), NAMES, strict=True))
+KV_CACHE_DTYPES = dict(zip(("fp8", "fp8_e5m2"), FLOAT8, strict=True))
 
 
 class ModelConfig(Protocol):
@@ -58,16 +58,16 @@ def backend_here(stage: str) -> Backend:
 
 
 def cache_dtype(name: str | None, model_dtype: torch.dtype) -> torch.dtype:
-    """The dtype of the cache: see Runner. ValueError for an unknown name, for a torch without it,
-    and for a model whose K and V can't be stored in 8 bits."""
+    """The dtype of the cache: see Runner. ValueError for an unknown name, and for a model whose K
+    and V can't be stored in 8 bits."""
     if name is None:
         return model_dtype
     allowed = f"None, as the model, or one of {', '.join(KV_CACHE_DTYPES)}"
-    is_known = isinstance(name, str) and hasattr(torch, KV_CACHE_DTYPES.get(name, ""))
+    is_known = isinstance(name, str) and name in KV_CACHE_DTYPES
     require(is_known, "kv_cache_dtype", repr(name), allowed)
     allowed = f"None for a model in {model_dtype}: it must be in float32, float16 or bfloat16"
     require(model_dtype in DTYPES, "kv_cache_dtype", repr(name), allowed)
-    return getattr(torch, KV_CACHE_DTYPES[name])
+    return KV_CACHE_DTYPES[name]
 
 
 def prefill_attention(

@@ -24,7 +24,7 @@ WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
 # The type under which Numba sees the cache's elements: it has no narrower floats on a CPU.
 STORED_AS = {torch.float16: torch.int16, torch.bfloat16: torch.uint16}
-STORED_AS |= dict(zip(FLOAT8, (torch.uint8, torch.int8), strict=False))
+STORED_AS |= dict(zip(FLOAT8, (torch.uint8, torch.int8), strict=True))
 
 
 @dataclass(frozen=True)

@@ -220,15 +220,15 @@ def vector_loads(geometry: Geometry) -> Loads:
     def load_v(v_vec, v_cache, offset):
         widen_values(v_vec, load_values(v_cache, uint64(offset)))
 
-    if geometry.cache_dtype is None:
-        return Loads(load_q, load_q_vec, load_k, load_logits, load_v)
-    return Loads(load_q, load_q_vec, *float8_loads(geometry, load, load_logits, load_values))
+    if geometry.cache_dtype is not None:
+        load_k, load_v = float8_loads(geometry, load, load_values)
+    return Loads(load_q, load_q_vec, load_k, load_logits, load_v)
 
 
 def float8_loads(
-    geometry: Geometry, load: Callable, load_logits: Callable, load_values: Callable
-) -> tuple[Callable, Callable, Callable]:
-    """load_k, load_logits and load_v for an 8-bit cache: load a vec, then decode its bytes."""
+    geometry: Geometry, load: Callable, load_values: Callable
+) -> tuple[Callable, Callable]:
+    """load_k and load_v for an 8-bit cache: load a vec, then decode its bytes."""
     VEC_SIZE, V_VEC_SIZE = geometry.VEC_SIZE, geometry.V_VEC_SIZE
     to_float = TO_FLOAT[geometry.cache_dtype]
 
@@ -244,4 +244,4 @@ def float8_loads(
         for e in range(V_VEC_SIZE):
             v_vec[e] = to_float(stored[e])
 
-    return load_k, load_logits, load_v
+    return load_k, load_v

@@ -20,8 +20,7 @@ from pa_tutorial.arguments import (
     require_type,
 )
 
-NAMES = ("float8_e4m3fn", "float8_e5m2")
-FLOAT8 = tuple(getattr(torch, name) for name in NAMES if hasattr(torch, name))
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 Scale = Tensor | float | None
 
 

@@ -27,7 +27,7 @@ from pa_tutorial.walk.regimes import (
 )
 
 # Of each 8-bit type: bits of mantissa, bias of the exponent, largest number.
-FLOAT8 = {torch.float8_e4m3fn: (3, 7, 448.0), torch.float8_e5m2: (2, 15, 57344.0)}
+FORMATS = {torch.float8_e4m3fn: (3, 7, 448.0), torch.float8_e5m2: (2, 15, 57344.0)}
 # The trained model reads a sentence about the subject it was trained on.
 SENTENCE = "The class statement defines a new class, and the methods of its instances."
 
@@ -197,8 +197,8 @@ class DecodeProblem(_Case):
         require(fits, "head_size", self.head_size, allowed)
         require(self.scores in SCORE_REGIMES, "scores", self.scores, f"one of {SCORE_REGIMES}")
         require(self.block_size >= 1, "block_size", self.block_size, "at least 1")
-        cached, allowed = self.cache_dtype, f"None or one of {tuple(FLOAT8)}"
-        require(cached is None or cached in FLOAT8, "cache_dtype", cached, allowed)
+        cached, allowed = self.cache_dtype, f"None or one of {tuple(FORMATS)}"
+        require(cached is None or cached in FORMATS, "cache_dtype", cached, allowed)
         shared, most = self.shared_blocks, least // self.block_size
         require(0 <= shared <= most, "shared_blocks", shared, f"0 to {most}")
 
@@ -280,7 +280,7 @@ class DecodeProblem(_Case):
         arrays = [float64(own) for own in tokens]
         if self.cache_dtype is None:
             return arrays
-        return [oracle.float8(a / scale_rows(scale), *FLOAT8[self.cache_dtype]) for a in arrays]
+        return [oracle.float8(a / scale_rows(scale), *FORMATS[self.cache_dtype]) for a in arrays]
 
     def expected(self) -> dict[str, oracle.Array]:
         """Float64: out and accs (the same) [num_seqs, num_heads, head_size],
