@@ -23,7 +23,7 @@ FAST_TO_COMPILE = {"NUMBA_OPT": "1", "NUMBA_CACHE_DIR": str(ROOT / "build" / "nu
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # The files that take longest, so that no worker begins one of them at the end.
 FIRST = (
-    *("test_notebooks.py", "test_wrong.py", "test_window_assignment.py"),
+    *("test_notebooks.py", "test_ptx_stages.py", "test_wrong.py", "test_window_assignment.py"),
     *("test_ladder.py", "test_exercises.py", "test_engine_failures.py"),
 )
 

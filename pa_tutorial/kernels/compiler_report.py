@@ -219,6 +219,8 @@ def made_of(kernel: Callable, line: str, *arguments: object) -> str:
             if line in text
             for one in found.get(number, ())
         ]
+        if not made:
+            return f"nothing: no line that is compiled holds {line!r}"
         counts = Counter(one.split(" ")[0] for one in made)
         first = {one.split(" ")[0]: one for one in reversed(made)}
         return "\n".join(f"{count:3} x {first[name]}" for name, count in counts.items())
