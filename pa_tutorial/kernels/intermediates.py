@@ -68,14 +68,10 @@ def intermediates_of_v2(
     didn't compute any, from the partition. In the kernel the weights of a partition sum to 1; here
     they, and accs, are multiplied by the partition's share of the sum, in float64.
     """
-    num_heads, num_seqs, num_partitions = report.grid
+    num_heads, num_seqs, _ = report.grid
     size, longest = geometry.PARTITION_SIZE, int(seq_lens.max())
-    exists = size * torch.arange(num_partitions) < seq_lens[:, None, None]
-    maxima = torch.where(exists, max_logits.double(), -torch.inf)
-    sums = torch.where(exists, exp_sums.double(), 0.0)
-    weights = sums * (maxima - maxima.amax(dim=-1, keepdim=True)).exp()
-    shares = weights / weights.sum(dim=-1, keepdim=True)
-    qk_max, exp_sum = (array[..., :1].float() for array in (maxima, sums))
+    shares = shares_of_partitions(max_logits, exp_sums, seq_lens, size)
+    qk_max, exp_sum = (array[..., :1].clone() for array in (max_logits, exp_sums))
     for snapshot in reduced.at(REDUCED):
         head, sequence, _ = snapshot.block
         qk_max[sequence, head] = as_tensor(snapshot["max_logit"][:1])
@@ -94,6 +90,20 @@ def intermediates_of_v2(
         "logits": (logits * shares_of_tokens).float(),
         "accs": accs,
     }
+
+
+def shares_of_partitions(
+    max_logits: Tensor, exp_sums: Tensor, seq_lens: Tensor, partition_size: int
+) -> Tensor:
+    """What part of a sequence's sum each partition has: [num_seqs, num_heads, partitions] float64.
+
+    share = exp_sum * exp(max_logit - qk_max) / sum of the same over all partitions
+    """
+    exists = partition_size * torch.arange(max_logits.shape[-1]) < seq_lens[:, None, None]
+    maxima = torch.where(exists, max_logits.double(), -torch.inf)
+    sums = torch.where(exists, exp_sums.double(), 0.0)
+    weights = sums * (maxima - maxima.amax(dim=-1, keepdim=True)).exp()
+    return weights / weights.sum(dim=-1, keepdim=True)
 
 
 def scores(

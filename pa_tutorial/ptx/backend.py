@@ -1,7 +1,9 @@
 """A backend whose kernels run as they were compiled: it takes the place of a stage in `check`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from pa_tutorial.arguments import require
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.backends import Backend, Intermediates, Launch, backend_named
 from pa_tutorial.kernels.cuda_launch import CudaLaunch, NaiveLaunch, PartitionedLaunch
+from pa_tutorial.kernels.intermediates import shares_of_partitions
 from pa_tutorial.ptx.launching import PtxReport, run_ptx
 
 CHECKS = ("memory", "init", "sync")  # thread blocks side by side; the simulator looks for races
@@ -18,7 +21,8 @@ CHECKS = ("memory", "init", "sync")  # thread blocks side by side; the simulator
 class Compiled:
     """One of our CUDA backends, or a reader's KernelFile, with its kernels compiled for a GPU.
 
-    Its launches need CPU tensors. Ours show the scores and, before v2, the weights.
+    Its launches need CPU tensors. Ours show scores, maximum, sum and weights; the naive kernel
+    shows its scores.
     """
 
     backend: Backend
@@ -70,40 +74,77 @@ class CompiledLaunch:
         return self.out
 
     def probe(self) -> Intermediates:
-        """Run it; return `out` and, of our kernels, qk and (v1) logits, which stay in dynamic
-        shared memory up to the barriers at which they are complete."""
+        """Run it; return `out` and, of our kernels, what they leave in shared memory on the way to
+        it. (The sums of rows of V stay in registers; the output is made of them.)"""
         found = {"out": self.run()}
-        if isinstance(self.launch, OURS):
-            found |= scores_and_weights(self.reports[0], parts_of(self.launch)[0])
+        if isinstance(self.launch, NaiveLaunch):
+            found["qk"] = by_token(self.reports[0], 0, self.launch)
+        elif isinstance(self.launch, PartitionedLaunch):
+            found |= intermediates_of_v2(*self.reports, self.launch)
+        elif isinstance(self.launch, CudaLaunch):
+            found |= intermediates_of_paged(self.reports[0], self.launch)
         return found
 
 
 OURS = CudaLaunch | PartitionedLaunch
-EMPTY = {"qk": float("-inf"), "logits": 0.0}
+# Barriers by number. The paged kernel's, as in vLLM's, come when all threads have written: q; the
+# scores, and the maximum of each warp; the sum of each warp; the weights.
+SCORES, SUM, WEIGHTS = 1, 2, 3
+# The reduce kernel's: the maximum of each warp; its sum.
+REDUCED_MAX, REDUCED_SUM = 0, 1
+# A thread block's maximum or sum, from the numbers of its warps.
+MAX, ADD = np.maximum.reduce, np.add.reduce
 
 
-def scores_and_weights(report: PtxReport, part: CudaLaunch) -> Intermediates:
-    """qk and, before v2, logits, of a kernel with the barriers of `part`."""
-    barriers = barriers_of(part).items()
-    return {name: by_token(report, barrier, part, EMPTY[name]) for name, barrier in barriers}
+def intermediates_of_paged(report: PtxReport, part: CudaLaunch) -> Intermediates:
+    """Of the paged kernel. In v2, qk_max and exp_sum are the first partition's, and the weights of
+    each partition have a sum of their own."""
+    return {
+        "qk": by_token(report, SCORES, part),
+        "qk_max": of_warps(report, SCORES, part, MAX),
+        "exp_sum": of_warps(report, SUM, part, ADD),
+        "logits": by_token(report, WEIGHTS, part, padding=0.0),
+    }
 
 
-def barriers_of(part: CudaLaunch) -> dict[str, int]:
-    """The numbers of the barriers at which dynamic shared memory holds all scores or weights.
+def intermediates_of_v2(
+    report: PtxReport, reduced: PtxReport, launch: PartitionedLaunch
+) -> Intermediates:
+    """Of whole sequences. The reduce kernel's maximum and sum are theirs, but where there is one
+    partition it has nothing to do."""
+    part, seq_lens = launch.partitions, launch.partitions.seq_lens
+    found, size = intermediates_of_paged(report, part), part.geometry.PARTITION_SIZE
+    shares = shares_of_partitions(launch.max_logits, launch.exp_sums, seq_lens, size)
+    of_tokens = shares.repeat_interleave(size, dim=-1)[..., : found["logits"].shape[-1]]
+    found["logits"] = (found["logits"] * of_tokens).float()
+    if not reduced.machine.at_barriers:  # no sequence has several partitions
+        return found
+    several = (seq_lens > size)[:, None, None]
+    for name, barrier, combine in ("qk_max", REDUCED_MAX, MAX), ("exp_sum", REDUCED_SUM, ADD):
+        merged = of_warps(reduced, barrier, launch.reduce, combine)
+        found[name] = torch.where(several, merged, found[name])
+    return found
 
-    The barriers of the paged kernel, as of vLLM's: q is in shared memory; each warp's maximum is,
-    and the scores; each warp's sum is; the weights are.
+
+def of_warps(
+    report: PtxReport, barrier: int, part: CudaLaunch, combine: Callable[..., np.ndarray]
+) -> Tensor:
+    """What the warps leave in red_smem, combined: [num_seqs, num_heads, 1].
+
+    red_smem is the last static array: the maxima of the warps, then their sums.
     """
-    if isinstance(part, NaiveLaunch):
-        return {"qk": 0}
-    # In v2 the weights of each partition have a sum of their own.
-    return {"qk": 1} if part.geometry.PARTITION_SIZE else {"qk": 1, "logits": 3}
+    num_warps, (num_heads, num_seqs, _) = part.geometry.NUM_WARPS, report.machine.grid
+    red_smem = report.shared(barrier)[: num_heads * num_seqs, : report.dynamic_start]
+    halves = red_smem[:, -2 * num_warps :].reshape(num_seqs, num_heads, 2, num_warps)
+    return torch.from_numpy(combine(halves[:, :, [int(combine is ADD)]], axis=-1))
 
 
-def by_token(report: PtxReport, barrier: int, part: CudaLaunch, padding: float) -> Tensor:
-    """What is there at a barrier, one number per token: [num_seqs, num_heads, longest]."""
+def by_token(
+    report: PtxReport, barrier: int, part: CudaLaunch, padding: float = float("-inf")
+) -> Tensor:
+    """What dynamic shared memory has per token: [num_seqs, num_heads, longest]."""
     num_heads, num_seqs, num_partitions = report.machine.grid
-    kept = torch.from_numpy(report.dynamic_shared(barrier))
+    kept = torch.from_numpy(report.shared(barrier)[:, report.dynamic_start :])
     kept = kept.view(num_partitions, num_seqs, num_heads, -1)
     found = torch.full((num_seqs, num_heads, int(part.seq_lens.max())), padding)
     size = part.geometry.PARTITION_SIZE or found.shape[-1]

@@ -69,18 +69,22 @@ class PtxReport:
         tables of pa_tutorial.simt count it. Its places are the instructions of the PTX."""
         return _trace_of(self.machine, self.memory, self.function)
 
-    def dynamic_shared(self, barrier: int) -> np.ndarray:
-        """[num_blocks, n] float32: what was in dynamic shared memory when a thread block's threads
-        had all reached its barrier of this number, counted from 0. NaN: not written, or the
-        thread block has fewer barriers. Raises ValueError unless the run had keeps_shared=True."""
-        kept, start = self.machine.at_barriers, self.kernel.dynamic_offset
+    @property
+    def dynamic_start(self) -> int:
+        """The column of `shared` at which dynamic shared memory begins."""
+        return self.kernel.dynamic_offset // 4
+
+    def shared(self, barrier: int) -> np.ndarray:
+        """[num_blocks, n] float32: what was in shared memory when a thread block's threads had all
+        reached its barrier of this number, counted from 0. NaN: not written, or the thread block
+        has fewer barriers. Raises ValueError unless the run had keeps_shared=True."""
+        kept = self.machine.at_barriers
         require(bool(kept), "keeps_shared", False, "True in run_ptx, in a kernel with a barrier")
-        end = start + self.machine.shared_bytes // 4 * 4
-        found = np.full((len(kept[0][0]), (end - start) // 4), np.nan, np.float32)
+        found = np.full((len(kept[0][0]), kept[0][1].shape[1] // 4), np.nan, np.float32)
         passed = np.zeros(len(found), np.int64)
         for waits, shared in kept:
             here = waits & (passed == barrier)
-            found[here] = shared[here, start:end].copy().view(np.float32)
+            found[here] = shared[here, : found.shape[1] * 4].copy().view(np.float32)
             passed[waits] += 1
         return found
 
@@ -115,7 +119,7 @@ def run_ptx(
                   compiler then makes the same memory accesses, shuffles and floating-point
                   arithmetic, but computes some addresses elsewhere: in v1, 3 % fewer warp
                   instructions. False: as for a launch
-    keeps_shared  keep shared memory as it is at each barrier, for report.dynamic_shared; not if
+    keeps_shared  keep shared memory as it is at each barrier, for report.shared; not if
                   races are looked for
     name          a piece of the kernel's name, if the text has several
     max_steps     basic blocks that may be executed before the kernel counts as hanging

@@ -40,8 +40,10 @@ def test_the_compiled_kernel_computes_and_moves_what_the_simulated_one_does(
     compiled = Compiled(backend_named(name)).prepare(step, **sizes)
     reports = simulated.simulate(trace="all", checks=())
     found = compiled.probe()
-    scores, out = torch.from_numpy(problem.expected()["qk"]), found["out"]
-    torch.testing.assert_close(found["qk"].double(), scores, rtol=1e-5, atol=1e-5)
+    for quantity in ("qk",) if name == "cuda_naive" else ("qk", "qk_max", "exp_sum", "logits"):
+        expected = torch.from_numpy(problem.expected()[quantity])
+        torch.testing.assert_close(found[quantity].double(), expected, rtol=1e-5, atol=1e-5)
+    out = found["out"]
     error = (out.float() - simulated.out.float()).norm() / simulated.out.float().norm()
     assert error < FUSED[problem.dtype]
     reports = reports if isinstance(reports, tuple) else (reports,)
