@@ -20,13 +20,13 @@ from pa_tutorial.walk.calls import Function, require_written
 def decode_byte(byte: int, bias: int = 7) -> float:
     """The number that a byte of a float8_e4m3fn cache stands for, before the scale.
 
-    bias  7; other formats of 8 bits have another one
+    bias  subtracted from the stored exponent: 7 in this format (the check tries others)
 
     (Two bytes are NaN, 0x7F and 0xFF. They don't come up here.)
     """
-    # from the left: 1 bit of sign, 4 bits of exponent, 3 bits of mantissa
-    # usually the mantissa follows a 1 that isn't stored; an exponent like the bias means 2 to the 0
-    # an exponent of 0 is the exception: no hidden 1, and as small a step as an exponent of 1 has
+    # cut the byte into fields, from the left: 1 bit of sign, 4 of exponent, 3 of mantissa (eighths)
+    # a stored exponent above 0: a hidden 1 goes before the eighths, and the bias gives the power
+    # a stored exponent of 0: no hidden 1, and the power is the same as for a stored 1
     ### BEGIN SOLUTION
     sign = -1 if byte & 0x80 else 1
     exponent, mantissa = byte >> 3 & 0xF, byte & 7

@@ -47,9 +47,12 @@ COMPILER = ("numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia
 # Set while the notebooks are run for committing; the answers are then recorded.
 RECORDING = "PA_TUTORIAL_RECORDING"
 UNKNOWN = "?"  # the record's compiler isn't installed, and the record is for another source
-NUMBERS = ("registers", "thread blocks", "stack bytes", "spilled bytes")
+NUMBERS = ("registers", "blocks fit", "stack bytes", "spilled bytes")
 COLUMNS = ("kernel", *NUMBERS, "global loads", "shared loads")
-NOTE = "thread blocks: how many fit on a multiprocessor by registers; 2 x 16: two of 16 bytes"
+NOTE = (
+    "blocks fit: thread blocks on a multiprocessor, by registers. stack: arrays that aren't in\n"
+    "registers. 2 x 16: two of 16 bytes"
+)
 
 
 # Reading ------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ REFERENCE = replace(WORKED_EXAMPLE, seq_lens=(256,), **SIZES)
 
 
 EXPLAINED = """
-q, K, V: transactions x bytes per lane / sectors. shared: transactions / wavefronts.
+q, K, V: transactions x bytes per lane. shared: transactions. As compiled: warp instructions.
 The outputs differ because vLLM keeps a partial sum of q·k for each element of a vec, and multiplies
 weights and V in V's type; ours does both in float32. vLLM's bfloat16 vecs are made of pairs, so its
 kernel loads 4 bytes at a time."""
@@ -154,7 +154,7 @@ ARRAYS = {
 
 
 def counts(report: PtxReport, of: int) -> dict[str, str]:
-    """For each array transactions x bytes of a lane / sectors, then counts of instructions.
+    """For each array transactions x bytes of a lane and sectors, then counts of instructions.
 
     of  which of the names in ARRAYS
     """
@@ -167,11 +167,12 @@ def counts(report: PtxReport, of: int) -> dict[str, str]:
             found["K's loads in the PTX"] = ", ".join(f"{n} {load}" for load, n in loads.items())
         widths = "+".join(str(n) for n in sorted(set(part.records.num_bytes.tolist())))
         sectors = int(costs(part)["sectors"].sum())
-        found[letter] = f"{part.num_instructions:,} x {widths} / {sectors:,}"
+        found[letter] = f"{part.num_instructions:,} x {widths} B, {sectors:,} sectors"
     shared = report.trace.only(space="shared")
-    found["shared"] = f"{shared.num_instructions:,} / {int(costs(shared)['wavefronts'].sum()):,}"
+    wavefronts = int(costs(shared)["wavefronts"].sum())
+    found["shared"] = f"{shared.num_instructions:,}, {wavefronts:,} wavefronts"
     found |= {f"{kind}s": f"{report.issued[kind]:,}" for kind in ("barrier", "shuffle")}
-    return found | {"warp instructions": f"{report.num_issued:,}"}
+    return found | {"as compiled": f"{report.num_issued:,}"}
 
 
 def compare(path: Path, title: str, problem: DecodeProblem) -> Table:
@@ -209,17 +210,21 @@ def error(given: Tensor | None, expected: np.ndarray) -> str:
     return f"{(given.double() - exact)[exists].norm() / exact[exists].norm():.1e}"
 
 
-def recorded(dtype: torch.dtype, *columns: str) -> Table:
-    """What `--record` wrote: the table for q and a cache of this dtype, or some of its columns.
+def recorded(kernel: str, dtype: torch.dtype, *columns: str) -> Table:
+    """What `--record` wrote about our kernel and vLLM's, or some of its columns.
 
-    Raises ValueError for a dtype that vLLM's kernels don't have, KeyError for an unknown column.
+    kernel  "v1" or "v2"
+    dtype   of q and the cache
+
+    Raises ValueError for a dtype that vLLM's kernels don't have or another kernel, KeyError for an
+    unknown column.
     """
+    require(kernel in ("v1", "v2"), "kernel", kernel, '"v1" or "v2"')
     require(dtype in TYPES, "dtype", dtype, f"one of {', '.join(map(str, TYPES))}")
     found = json.loads(FILE.read_text(encoding="utf-8"))[str(dtype)]
-    table = Table(found["title"], tuple(found["columns"]), tuple(map(tuple, found["rows"])))
-    if not columns:
-        return table
-    names = "kernel", *columns
+    rows = tuple(tuple(row) for row in found["rows"] if row[0].startswith(kernel))
+    table = Table(found["title"], tuple(found["columns"]), rows)
+    names = "kernel", *(columns or table.columns[1:])
     rows = zip(*(table.column(name) for name in names), strict=True)
     return Table(table.title, names, tuple(rows))
 

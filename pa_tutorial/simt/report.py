@@ -17,7 +17,7 @@ ADVICE = {
     "race between blocks": "Only an atomic operation helps, or a second launch for one of the two.",
     "sync": "Can the barrier be outside the branch or loop, where every thread reaches it?",
     "sync in a warp": "Can all lanes call it, and those that don't need the result ignore it?",
-    "misaligned": "Begin at a multiple of the vector's size: an index or a slice isn't at one.",
+    "misaligned": "A vector begins at a multiple of its size. Check the index and the slice.",
 }
 
 

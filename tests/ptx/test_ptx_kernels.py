@@ -1,5 +1,7 @@
 """Our kernels as Numba compiles them, beside the same kernels in the simulator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,14 +9,18 @@ from numba import cuda, float32
 
 from pa_tutorial.backends import backend_named
 from pa_tutorial.exercises.kernel_file import KernelFile
+from pa_tutorial.kernels.compiler_report import compiled
+from pa_tutorial.kernels.cuda_backends import v1_vector_backend
 from pa_tutorial.ptx import PtxFault, run_ptx
 from pa_tutorial.ptx.backend import Compiled, parts_of
 from pa_tutorial.simt import Trace
 from pa_tutorial.simt.traffic import costs
+from pa_tutorial.viz.score import STEP
 from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
 from pa_tutorial.walk.ladder import STAGES
 
 STAGES_IN_CUDA = [name for name in STAGES if name.startswith("cuda_")]
+SCALES = {"k_scale": (0.02,), "v_scale": (0.02,)}
 FUSED = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}  # the simulator has no FMA
 
 pytestmark = pytest.mark.needs("numba-cuda")
@@ -66,6 +72,20 @@ def test_line_numbers_change_no_access_and_no_arithmetic() -> None:
     )  # fmt: skip
     for what in ("load global", "store global", "load shared", "store shared", "shuffle", "float"):
         assert located[what] == plain[what] > 0, what
+
+
+def test_decoding_makes_v1_execute_3_3_times_as_many_instructions() -> None:
+    """Notebook 12 says so, and how many they are in float16."""
+    executed = []
+    for step in (STEP, replace(STEP, cache_dtype=torch.float8_e4m3fn, **SCALES)):
+        part = v1_vector_backend.prepare(step.paged("vllm"))
+        arguments = part.arguments.values()
+        size = part.grid, part.geometry.NUM_THREADS
+        options = {"shared_bytes": part.shared_bytes, "checks": ()}
+        text = compiled(part.kernel, *arguments).ptx
+        executed.append(run_ptx(part.kernel, *size, *arguments, **options, text=text).num_issued)
+    assert executed[0] == pytest.approx(75_160, rel=0.03)  # of another compiler
+    assert 3.2 < executed[1] / executed[0] < 3.4
 
 
 def test_a_readers_file_runs_as_compiled() -> None:
