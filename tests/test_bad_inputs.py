@@ -511,7 +511,7 @@ INNER = (
     *("triton_interpreter.[!i]*", "triton_interpreter.interpreted_language"),
     *("triton_inputs.*", "triton_backend.[uv]*", "triton_compiled.[!cn]*", "*.compiling_for"),
     *("on_gpu.*", "cuda_backends.[!g]*", "cuda_launch.*Launch.*", "geometry.[!G]*"),
-    *("cpu_backend.[!p]*", "intermediates.[!is]*", "intermediates.sum*", "*.intermediates_of_v2"),
+    *("cpu_backend.[!p]*", "intermediates.[!is]*", "intermediates.s[hu]*", "*.intermediates_of_v2"),
     *(f"compiler_report.{name}" for name in ("l*", "s*", "a[rn]*", "assembled")),
     *("*Allocator.[fn]*", "reservations.*.*", "layouts.[Cfw]*", "prefix_cache.[cw]*"),  # paging
     "quantization.*quantized",
