@@ -27,7 +27,7 @@ def reduce_online(out, exp_sums, max_logits, tmp_out, seq_lens, partition_size):
     Where a sequence has no such partition, exp_sums, max_logits and tmp_out hold NaN. All floats
     are float32. Any number of threads that is a multiple of 32.
     """
-    # 1. which head of which sequence has this thread block? How many partitions has the sequence?
+    # 1. this thread block computes which head of which sequence, with how many partitions?
     # 2. thread t takes the elements t, t + cuda.blockDim.x, … of the output
     # 3. for each of them, go through the partitions with m, l and acc, as in notebook 05:
     #    a partition is a part with m = max_logit, l = exp_sum, and which acc?
