@@ -25,6 +25,7 @@ from pa_tutorial.kernels.triton_inputs import (
     next_power_of_two,
     padded,
     require_triton_inputs,
+    stored,
     usual_tile,
 )
 from pa_tutorial.simt.gpus import MAX_GRID_YZ
@@ -160,7 +161,7 @@ class TritonBackend:
         require_triton_inputs(step)
         num_seqs, num_heads, head_size = step.q.shape
         if tile_size is None:
-            tile_size = usual_tile(head_size, step.q.element_size())
+            tile_size = usual_tile(head_size, step.k_cache.element_size())
         partition_size = checked_size("partition_size", partition_size)
         tile_size = checked_size("tile_size", tile_size)
         options = {
@@ -208,11 +209,13 @@ def values_of(step: DecodeStep) -> dict[str, object]:
     _, num_kv_heads, block_size, _ = step.k_cache.shape
     return {
         "q_ptr": step.q.detach(),
-        "k_cache_ptr": step.k_cache.detach(),
-        "v_cache_ptr": step.v_cache.detach(),
+        "k_cache_ptr": stored(step.k_cache),
+        "v_cache_ptr": stored(step.v_cache),
         "block_tables_ptr": step.block_tables,
         "seq_lens_ptr": step.seq_lens,
         "alibi_slopes_ptr": step.float_slopes(),
+        "k_scale_ptr": step.k_scale,
+        "v_scale_ptr": step.v_scale,
         "scale": float(float32_scale(step.scale)),
         "table_stride": step.block_tables.stride(0),
         "q_stride": step.q.stride(0),

@@ -17,13 +17,30 @@ import triton.language as tl
 ANY_VALUE = ["table_stride", "partition_size", "max_num_partitions"]
 
 
+@triton.jit
+def decoded(stored):
+    """Elements of the cache as numbers. Those of an 8-bit cache come as integers, int8 for
+    float8_e5m2 and uint8 for float8_e4m3fn, and become float32; others stay as they are."""
+    if stored.dtype == tl.int8:  # the upper half of a float16
+        half = (stored.to(tl.int16) << 8).to(tl.float16, bitcast=True)
+        return half.to(tl.float32)
+    elif stored.dtype == tl.uint8:
+        # A float16 has one bit of exponent more, and a bias of 15 in place of 7: with the same
+        # bits it is 2**8 too small. This holds without the hidden 1, too.
+        sign, bits = stored.to(tl.int16) & 0x80, stored.to(tl.int16) & 0x7F
+        half = (sign << 8 | bits << 7).to(tl.float16, bitcast=True)
+        return tl.where(bits == 0x7F, float("nan"), 256 * half.to(tl.float32))
+    else:
+        return stored
+
+
 @triton.jit(do_not_specialize=ANY_VALUE)
 def paged_decode_kernel(
     max_logits_ptr, exp_sums_ptr, tmp_out_ptr, q_ptr, k_cache_ptr, v_cache_ptr, block_tables_ptr,
-    seq_lens_ptr, alibi_slopes_ptr, scale, partition_size, max_num_partitions, table_stride,
-    q_stride, kv_block_stride, kv_head_stride, NUM_QUERIES_PER_KV: tl.constexpr,
-    HEAD_SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE_SIZE: tl.constexpr,
-    NUM_QUERIES_PADDED: tl.constexpr, HEAD_SIZE_PADDED: tl.constexpr,
+    seq_lens_ptr, alibi_slopes_ptr, k_scale_ptr, v_scale_ptr, scale, partition_size,
+    max_num_partitions, table_stride, q_stride, kv_block_stride, kv_head_stride,
+    NUM_QUERIES_PER_KV: tl.constexpr, HEAD_SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    TILE_SIZE: tl.constexpr, NUM_QUERIES_PADDED: tl.constexpr, HEAD_SIZE_PADDED: tl.constexpr,
 ):  # fmt: skip
     """max_logits, exp_sums [num_seqs, num_heads, max_num_partitions], tmp_out [.., HEAD_SIZE]."""
     kv_head_idx = tl.program_id(0).to(tl.int64)
@@ -45,6 +62,10 @@ def paged_decode_kernel(
     q_offset = seq_idx * q_stride + head_idx[:, None] * HEAD_SIZE + element[None, :]
     q = tl.load(q_ptr + q_offset, mask=is_query, other=0.0)
     slopes = tl.load(alibi_slopes_ptr + head_idx, mask=is_row, other=0.0)
+    # Scores and sums are multiplied by the scales of an 8-bit cache, which costs nothing per
+    # element. For any other cache they are None, and nothing is compiled for them.
+    if k_scale_ptr is not None:
+        scale *= tl.load(k_scale_ptr + kv_head_idx)
 
     m = tl.full([NUM_QUERIES_PADDED], float("-inf"), tl.float32)
     l = tl.full([NUM_QUERIES_PADDED], 0.0, tl.float32)
@@ -60,7 +81,7 @@ def paged_decode_kernel(
         is_kv = is_token[:, None] & is_element[None, :]
 
         # qk[h, t] = scale * (q_h . k_t) + slope_h * (t - seq_len + 1)
-        k = tl.load(k_cache_ptr + kv_offset, mask=is_kv, other=0.0)
+        k = decoded(tl.load(k_cache_ptr + kv_offset, mask=is_kv, other=0.0)).to(q.dtype)
         qk = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
         qk += slopes[:, None] * (token_idx - seq_len + 1)[None, :]
         qk = tl.where(is_token[None, :], qk, float("-inf"))
@@ -70,10 +91,12 @@ def paged_decode_kernel(
         weights = tl.exp(qk - m_new[:, None])
         rescale = tl.exp(m - m_new)
         l = l * rescale + tl.sum(weights, axis=1)
-        v = tl.load(v_cache_ptr + kv_offset, mask=is_kv, other=0.0).to(tl.float32)
+        v = decoded(tl.load(v_cache_ptr + kv_offset, mask=is_kv, other=0.0)).to(tl.float32)
         acc = acc * rescale[:, None] + tl.dot(weights, v, input_precision="ieee")
         m = m_new
 
+    if v_scale_ptr is not None:
+        acc *= tl.load(v_scale_ptr + kv_head_idx)
     place = (seq_idx * tl.num_programs(0) * NUM_QUERIES_PER_KV + head_idx) * max_num_partitions
     place += partition_idx
     tl.store(max_logits_ptr + place, m, mask=is_row)

@@ -2,8 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
+import torch
+from torch import Tensor
+
 from pa_tutorial.arguments import require, require_dense, require_type, whole_number, whole_numbers
 from pa_tutorial.attention.step import DecodeStep, require_for_kernel
+from pa_tutorial.paging.quantization import FLOAT8
 from pa_tutorial.simt.gpus import MAX_GRID_YZ
 
 MIN_TILE = 16  # of a dimension that tl.dot sums over
@@ -17,6 +21,8 @@ SIZES = {
     "num_warps": ([2**i for i in range(6)], "1, 2, 4, 8, 16 or 32"),
     "num_stages": (range(1, 2**31), "at least 1"),
 }
+# The type under which a kernel sees an 8-bit cache. (Triton's own e4m3 needs sm_89.)
+STORED_AS = dict(zip(FLOAT8, (torch.uint8, torch.int8), strict=True))
 
 
 def next_power_of_two(n: int) -> int:
@@ -33,9 +39,14 @@ def usual_tile(head_size: int, itemsize: int) -> int:
     return min(MOST_TOKENS, max(MIN_TILE, KEY_BYTES // (padded(head_size) * itemsize)))
 
 
+def stored(cache: Tensor) -> Tensor:
+    """The same memory; an 8-bit cache as the integers that the kernel decodes."""
+    return cache.detach().view(STORED_AS.get(cache.dtype, cache.dtype))
+
+
 def require_triton_inputs(step: DecodeStep) -> None:
     """Raise TypeError or ValueError, naming the argument, unless the kernels can read the step."""
-    require_for_kernel(step, "plain")
+    require_for_kernel(step, "plain", reads_float8=True)
     step.require_strides(k_dims=2, v_dims=2)
     require_dense("block_tables", step.block_tables, 1)
     require_dense("seq_lens", step.seq_lens, 1)

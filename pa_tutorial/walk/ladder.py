@@ -162,7 +162,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "triton", "the same algorithm in Triton", ("paged_online",),
-            where="interpreter, GPU", cut_by=("partition_size", "tile_size"),
+            where="interpreter, GPU", reads_float8=True, cut_by=("partition_size", "tile_size"),
         ),
     )
 }  # fmt: skip

@@ -1,13 +1,13 @@
 """Small decode steps for the tests of the kernels, and what is changed in them."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.paged import paged_gather
-from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.attention.paged import gather_then_attend, paged_gather
+from pa_tutorial.attention.step import DecodeStep, QuantizedStep
 from pa_tutorial.backends import Launch, backend_named
 from pa_tutorial.walk.problem import DecodeProblem
 
@@ -64,6 +64,24 @@ def error(out: Tensor, arguments: dict[str, object]) -> float:
 
 def is_right(out: Tensor, arguments: dict[str, object]) -> bool:
     return error(out, arguments) < BOUNDS[arguments["q"].dtype]
+
+
+# An 8-bit cache ----------------------------------------------------------------------------------
+
+SCALES = {"k_scale": (0.06, 0.5), "v_scale": (0.25, 0.03)}  # of 2 KV heads
+
+
+def float8_step(
+    dtype: torch.dtype, cached: torch.dtype, layout: str = "vllm", **sizes: object
+) -> QuantizedStep:
+    return problem(dtype=dtype, cache_dtype=cached, **SCALES, **sizes).paged(layout)
+
+
+def float8_is_right(out: Tensor, step: QuantizedStep) -> bool:
+    """Beside paged_gather's output, of q in float32."""
+    expected = gather_then_attend(replace(step, q=step.q.float()))
+    error = (out.float() - expected).norm(dim=-1) / expected.norm(dim=-1)
+    return bool(error.max() < BOUNDS[step.q.dtype])
 
 
 # The same numbers, but for one or but for gaps ---------------------------------------------------

@@ -1,23 +1,37 @@
 """An 8-bit cache in the kernels: each code is decoded, and half as many bytes move."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from numba import cuda
 
-from pa_tutorial.attention.paged import gather_then_attend
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.backends import backend_named
 from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.kernels.dtypes import TO_FLOAT
+from pa_tutorial.kernels.triton_backend import call_of, why_absent
+from pa_tutorial.kernels.triton_inputs import STORED_AS
+from pa_tutorial.paging.layouts import by_token
 from pa_tutorial.paging.quantization import FLOAT8
 from pa_tutorial.ptx import run_ptx
 from pa_tutorial.simt import launch
 from pa_tutorial.simt.traffic import costs, different_sectors
-from tests.kernels.kernel_inputs import BOUNDS, problem
+from tests.kernels.kernel_inputs import SCALES, float8_is_right, float8_step, problem
+from tests.ptx.test_ptx_triton import run_text
 
-SCALES = {"k_scale": (0.06, 0.5), "v_scale": (0.25, 0.03)}
+if why_absent() is None:
+    import triton
+    import triton.language as tl
+
+    from pa_tutorial.kernels.triton_compiled import compile_call
+    from pa_tutorial.kernels.triton_decode import decoded
+    from pa_tutorial.kernels.triton_interpreter import interpret
+
+    @triton.jit
+    def decode_codes(numbers_ptr, stored_ptr):
+        i = tl.arange(0, 256)
+        tl.store(numbers_ptr + i, decoded(tl.load(stored_ptr + i)))
+
+
 each_type = pytest.mark.parametrize("dtype", FLOAT8, ids=str)
 
 
@@ -59,13 +73,23 @@ def test_every_code_is_decoded_as_compiled(
     require_same(numbers, expected)
 
 
-def float8_step(dtype: torch.dtype, cached: torch.dtype, **sizes: object) -> DecodeStep:
-    return problem(dtype=dtype, cache_dtype=cached, **SCALES, **sizes).paged("vllm")
-
-
-def of_float32(step: DecodeStep) -> torch.Tensor:
-    """paged_gather's output, of q in float32."""
-    return gather_then_attend(replace(step, q=step.q.float()))
+@pytest.mark.triton
+@pytest.mark.parametrize(
+    "capability", [None, (8, 0), (9, 0)], ids=["interpreter", "sm_80", "sm_90"]
+)
+@each_type
+def test_every_code_is_decoded_in_triton(
+    dtype: torch.dtype, capability: tuple[int, int] | None
+) -> None:
+    stored = torch.arange(256).to(torch.uint8).view(STORED_AS[dtype])
+    numbers = torch.empty(256)
+    call = call_of(decode_codes, (1, 1, 1), {"numbers_ptr": numbers, "stored_ptr": stored})
+    if capability is None:
+        interpret(call.kernel, call.grid, **call.arguments)
+    else:
+        build = compile_call(call, capability)
+        run_text(build.ptx, call, build.shared_bytes, "numbers_ptr")
+    require_same(numbers, stored.view(dtype).float())
 
 
 @pytest.mark.parametrize(
@@ -79,9 +103,7 @@ def test_wide_loads_of_an_8_bit_cache_bring_the_right_numbers(
 ) -> None:
     """Vecs of 1 to 8 bytes of K, and of 4 or 8 of V."""
     step = float8_step(dtype, cached, block_size=block_size)
-    out, expected = backend_named("cuda_v1_vector").prepare(step).run().float(), of_float32(step)
-    error = (out - expected).norm(dim=-1) / expected.norm(dim=-1)
-    assert error.max() < BOUNDS[dtype]
+    assert float8_is_right(backend_named("cuda_v1_vector").prepare(step).run(), step)
 
 
 def traffic(step: DecodeStep) -> dict[str, tuple[int, int, int]]:
@@ -109,30 +131,37 @@ def test_k_and_v_of_an_8_bit_cache_are_half_as_many_sectors() -> None:
         assert narrow[name] == (num_transactions, touched, num_different // 2), name
 
 
-def poisoned(name: str, dtype: torch.dtype) -> tuple[DecodeStep, torch.Tensor]:
-    """NaN in one number of the last token of sequence 0, KV head 1; where it comes out as NaN."""
-    step = float8_step(torch.float16, dtype)
+def poisoned(name: str, dtype: torch.dtype, layout: str) -> tuple[DecodeStep, torch.Tensor]:
+    """NaN in the last token of sequence 0, KV head 1; where it comes out as NaN."""
+    step = float8_step(torch.float16, dtype, layout)
+    k, v = by_token(step.k_cache, step.v_cache)
     block, offset = step.block_tables[0, 19 // 16], 19 % 16
     nan = torch.tensor(float("nan")).to(dtype)
     expected = torch.zeros(step.q.shape, dtype=torch.bool)
     if name == "k_cache":
-        step.k_cache[block, 1, 1, offset, 3] = nan
+        k[block, offset, 1, ..., 3] = nan
         expected[0, 2:] = True
     else:
-        step.v_cache[block, 1, 19, offset] = nan
+        v[block, offset, 1, 19] = nan
         expected[0, 2:, 19] = True
     return step, expected
 
 
+@pytest.mark.parametrize(
+    "stage",
+    [
+        *("cuda_v1_vector", "paged_gather", "paged_online"),
+        pytest.param("triton", marks=pytest.mark.triton),
+    ],
+)
 @pytest.mark.parametrize("name", ["k_cache", "v_cache"])
 @each_type
 def test_nan_in_a_used_slot_comes_out_and_nan_in_an_unused_one_does_not(
-    name: str, dtype: torch.dtype
+    name: str, dtype: torch.dtype, stage: str
 ) -> None:
     """In K it reaches all of its heads' numbers, in V one number of each."""
-    step, expected = poisoned(name, dtype)
+    step, expected = poisoned(name, dtype, backend_named(stage).layout)
     for cache in (step.k_cache, step.v_cache):
         assert cache.float().isnan().sum() > 1000  # the unused slots
-    for stage in ("cuda_v1_vector", "paged_gather", "paged_online"):
-        out = backend_named(stage).prepare(step).run()
-        assert torch.equal(out.isnan(), expected), stage
+    out = backend_named(stage).prepare(step).run()
+    assert torch.equal(out.isnan(), expected)

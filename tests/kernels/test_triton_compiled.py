@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from pa_tutorial.kernels.compiler_report import CAPABILITIES, Capability, arch, loads_of
-from pa_tutorial.kernels.triton_backend import TritonLaunch, why_absent
-from tests.kernels.kernel_inputs import prepare_triton
+from pa_tutorial.kernels.triton_backend import TritonLaunch, triton_backend, why_absent
+from pa_tutorial.paging.quantization import FLOAT8
+from tests.kernels.kernel_inputs import float8_step, prepare_triton
 
 if why_absent() is None:
     from triton.runtime import driver
@@ -66,6 +67,20 @@ def test_wide_copies_tensor_cores_and_no_rounding(
     assert f".target {arch(capability)}" in build.ptx
     if geometry == (128, F16, 1):
         assert build.stack_bytes == 0
+
+
+@by_capability
+@pytest.mark.parametrize("cached", FLOAT8, ids=str)
+def test_an_8_bit_cache_comes_in_wide_copies_too(
+    cached: torch.dtype, capability: Capability
+) -> None:
+    """The default tile has more tokens than a 16-bit cache's, of as many bytes."""
+    launch = triton_backend.prepare(float8_step(F16, cached, "plain", head_size=128))
+    assert launch.partitions.constants["TILE_SIZE"] == 64
+    build = compile_call(launch.partitions, capability)
+    found = complaints(build, F16)
+    assert not found, found
+    assert build.stack_bytes == 0
 
 
 @pytest.mark.parametrize("dtype", [F16, F32], ids=str)

@@ -7,10 +7,22 @@ import torch
 
 from pa_tutorial.kernels.compiler_report import Capability, arch
 from pa_tutorial.kernels.cuda_launch import as_stored
-from pa_tutorial.kernels.triton_backend import TritonCall, why_absent
+from pa_tutorial.kernels.triton_backend import (
+    TritonCall,
+    TritonLaunch,
+    triton_backend,
+    why_absent,
+)
+from pa_tutorial.paging.quantization import FLOAT8
 from pa_tutorial.ptx import PtxFault, PtxReport, parse, run_ptx
 from pa_tutorial.simt.gpus import WARP_SIZE
-from tests.kernels.kernel_inputs import is_right, prepare_triton, step
+from tests.kernels.kernel_inputs import (
+    float8_is_right,
+    float8_step,
+    is_right,
+    prepare_triton,
+    step,
+)
 
 if why_absent() is None:
     from pa_tutorial.kernels.triton_compiled import compile_call
@@ -21,20 +33,28 @@ GEOMETRIES = ({}, {"head_size": 128, "num_heads": 16, "num_kv_heads": 1})
 
 
 def run_text(text: str, call: TritonCall, shared_bytes: int, *outputs: str) -> PtxReport:
-    """Triton adds pointers to scratch memory at the end, which these kernels don't use. Races
-    aren't looked for: where a tile has fewer items than a program threads, several threads write
-    the same number to the same place.
+    """Triton adds pointers to scratch memory at the end, which these kernels don't use; None, the
+    scale of a cache that isn't 8-bit, is no argument. Races aren't looked for: where a tile has
+    fewer items than a program threads, several threads write the same number to the same place.
     """
+    passed = {name: value for name, value in call.arguments.items() if value is not None}
     values = [
-        as_stored(value) if isinstance(value, torch.Tensor) else value
-        for value in call.arguments.values()
+        as_stored(value) if isinstance(value, torch.Tensor) else value for value in passed.values()
     ]
     values += [0] * (len(parse(text).parameters) - len(values))
-    unwritten = [f"argument {n}" for n, name in enumerate(call.arguments) if name in outputs]
+    unwritten = [f"argument {n}" for n, name in enumerate(passed) if name in outputs]
     return run_ptx(
         text, call.grid, WARP_SIZE * call.num_warps, *values, shared_bytes=shared_bytes,
         unwritten=unwritten, checks=("memory", "init", "sync"),
     )  # fmt: skip
+
+
+def run_launch(launch: TritonLaunch, capability: Capability) -> PtxReport:
+    """Both kernels as compiled; the report of the first."""
+    first, second = (compile_call(call, capability) for call in (launch.partitions, launch.reduce))
+    report = run_text(first.ptx, launch.partitions, first.shared_bytes, *OUTPUTS)
+    run_text(second.ptx, launch.reduce, second.shared_bytes, "out_ptr")
+    return report
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=arch)
@@ -45,12 +65,24 @@ def test_the_compiled_kernels_are_right(
 ) -> None:
     values = step(dtype=dtype, **geometry)
     launch = prepare_triton(**values, partition_size=16, tile_size=16)
-    first, second = (compile_call(call, capability) for call in (launch.partitions, launch.reduce))
-    report = run_text(first.ptx, launch.partitions, first.shared_bytes, *OUTPUTS)
-    run_text(second.ptx, launch.reduce, second.shared_bytes, "out_ptr")
+    report = run_launch(launch, capability)
     assert is_right(launch.out, values)
     assert report.issued["copy"] > 0
     assert (report.issued["matrix"] > 0) == (dtype != torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("cached", "dtype", "capability"),
+    [(FLOAT8[0], torch.float16, (9, 0)), (FLOAT8[1], torch.float32, (8, 0))],
+    ids=str,
+)
+def test_the_compiled_kernels_read_an_8_bit_cache(
+    cached: torch.dtype, dtype: torch.dtype, capability: Capability
+) -> None:
+    paged = float8_step(dtype, cached, "plain")
+    launch = triton_backend.prepare(paged, partition_size=16, tile_size=16)
+    run_launch(launch, capability)
+    assert float8_is_right(launch.out, paged)
 
 
 def test_a_wait_for_too_few_copies_is_found_in_a_compiled_kernel() -> None:
