@@ -101,6 +101,7 @@ def require_tensor(name: str, tensor: Tensor) -> None:
     allowed = "a torch.Tensor or None" if name == "alibi_slopes" else "a torch.Tensor"
     require_type(isinstance(tensor, Tensor), name, tensor, allowed)
     require(tensor.device.type in DEVICES, f"{name}.device", tensor.device, "cpu or cuda")
+    require(tensor.layout == torch.strided, f"{name}.layout", tensor.layout, "torch.strided")
     negative = "a view whose memory holds its numbers with the opposite sign"
     require(not tensor.is_neg(), name, negative, f"{name}.resolve_neg()")
 

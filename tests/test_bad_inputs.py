@@ -16,6 +16,7 @@ from fnmatch import fnmatch
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePath
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ from pa_tutorial.engine.runner import Runner
 from pa_tutorial.engine.tokenizer import ByteTokenizer
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import MARKS, NAMES
-from pa_tutorial.paging import kv_cache, layouts, reservations, waste
+from pa_tutorial.paging import kv_cache, layouts, quantization, reservations, waste
 from pa_tutorial.paging.allocator import BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
 from pa_tutorial.paging.errors import PagingError
@@ -458,6 +459,22 @@ def test_a_scale_is_a_number_or_a_tensor(good: object) -> None:
     assert torch.equal(step.v_scale, torch.ones(2))
 
 
+def test_a_scale_is_copied() -> None:
+    """What is stored keeps its meaning when the caller's tensor changes."""
+    scale = torch.ones(2)
+    cache = kv_cache.PagedKVCache(FLOAT8_LAYOUT, 1, k_scale=scale)
+    step = QuantizedStep(**QUANTIZED_STEP, v_scale=scale)
+    scale.fill_(7.0)
+    assert torch.equal(cache.scales[0], torch.ones(2))
+    assert torch.equal(step.v_scale, torch.ones(2))
+
+
+def test_a_number_is_checked_even_if_the_cache_is_on_a_gpu() -> None:
+    on_gpu = SimpleNamespace(dtype=E4M3, device="cpu", is_cuda=True)
+    with pytest.raises(ValueError, match="k_scale is 1e-60; it must be positive"):
+        quantization.checked_scale("k_scale", 1e-60, 2, on_gpu)
+
+
 def test_a_scale_of_a_cache_that_is_not_8_bit_is_refused() -> None:
     cache = caches()
     calls = (
@@ -490,6 +507,15 @@ def test_an_8_bit_cache_is_refused_where_nothing_would_apply_its_scales() -> Non
             attend(**QUANTIZED_STEP)
     with pytest.raises(ValueError, match=r"k_cache.dtype is torch.float8.* this kernel has no"):
         backend_named("cuda_naive").prepare(QUANTIZED["vllm"])
+
+
+@pytest.mark.parametrize("name", ["q", "k_cache"])
+def test_other_8_bit_types_are_refused(name: str) -> None:
+    """They would be read without any scale."""
+    other = {name: STEP[name].to(torch.float8_e4m3fnuz)}
+    other |= {"v_cache": STEP["v_cache"].to(torch.float8_e4m3fnuz)} if name == "k_cache" else {}
+    with pytest.raises(ValueError, match=rf"{name}.dtype is torch.float8_e4m3fnuz; .* 16 bits"):
+        DecodeStep(**STEP | other)
 
 
 @pytest.mark.parametrize("bad", ["float8", torch.float16, torch.float8_e4m3fnuz], ids=str)

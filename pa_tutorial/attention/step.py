@@ -42,9 +42,9 @@ class DecodeStep:
 
     Creating one checks it, and raises TypeError or ValueError, naming the argument, for anything
     but tensors and numbers, and for shapes, dtypes, devices, lengths, block numbers, slopes and
-    scales that don't go together. Lengths, block numbers and slopes on a GPU aren't checked,
-    because reading them would wait for all of the GPU's pending work. What only one backend
-    requires, it checks when it prepares a launch.
+    scales that don't go together. Lengths, block numbers, slopes and scales on a GPU aren't
+    checked, because reading them would wait for all of the GPU's pending work. What only one
+    backend requires, it checks when it prepares a launch.
     """
 
     q: Tensor
@@ -85,6 +85,9 @@ class DecodeStep:
         require_floats(q=q, k_cache=self.k_cache)
         must = "it must have 3 dimensions: [num_seqs, num_heads, head_size]"
         require_shape(q.dim() == 3, "q", q, must)
+        for name, dtype in (("q", q.dtype), ("k_cache", self.k_cache.dtype)):
+            known = dtype.itemsize > 1 or (name == "k_cache" and dtype in FLOAT8)
+            require(known, f"{name}.dtype", dtype, "of 16 bits or more; k_cache's also a FLOAT8")
         if self.k_cache.dtype in FLOAT8:
             allowed = "float32, float16 or bfloat16; an 8-bit cache needs a QuantizedStep"
             is_quantized = isinstance(self, QuantizedStep)
@@ -146,7 +149,8 @@ class DecodeStep:
 class QuantizedStep(DecodeStep):
     """A decode step over an 8-bit cache, whose numbers are what is stored times a scale.
 
-    k_scale, v_scale  a number, or [num_kv_heads]; afterwards [num_kv_heads] float32
+    k_scale, v_scale  a number, or [num_kv_heads]; None is 1. Afterwards a copy, [num_kv_heads]
+                      float32
 
     Raises as DecodeStep and checked_scale do.
     """

@@ -17,6 +17,7 @@ Both return a Result, except for a blank: .ok, .passed, .total, .first_failure, 
 from collections.abc import Sequence
 from typing import Any
 
+from pa_tutorial.arguments import require
 from pa_tutorial.backends import Backend, load
 from pa_tutorial.checks.running import CheckFailure, Trial, run_trials, stage_trials
 from pa_tutorial.checks.showing import CaseResult, Result
@@ -57,11 +58,12 @@ def attempt(
               because a simulated kernel takes about a second per case
     takes     for a function in place of a stage only: what else it takes by name. With "probe", a
               dict that it fills with qk, logits and the like, a failing check says which is wrong
-              first; "partition_size" gives a v2 several partitions
+              first; "partition_size" gives a v2 several partitions; "k_scale" and "v_scale" add the
+              cases with an 8-bit cache, for a backend too
 
-    Raises ValueError for an unknown name, for a draw of anything but an exercise and for a short
-    check where there is none, TypeError if `function` can't be called, ImportError for one of our
-    stages that needs something this machine doesn't have.
+    Raises ValueError for an unknown name, for `takes` that aren't known, for a draw of anything but
+    an exercise and for a short check where there is none, TypeError if `function` can't be called,
+    ImportError for one of our stages that needs something this machine doesn't have.
     """
     if name not in (*STAGES, *OTHERS) and (blank := _blank(name)):
         from pa_tutorial.exercises.blank_verdict import go_on  # loads the simulator
@@ -71,6 +73,7 @@ def attempt(
 
 
 SCALES = ("k_scale", "v_scale")  # our stages are tried with 8-bit caches too
+TAKEN = ("probe", "partition_size", *SCALES)
 
 
 def _run(
@@ -132,6 +135,10 @@ def _trials(name: str, draw: int, short: bool, takes: Sequence[str] = ()) -> lis
             f"short is {short}; it must be False for {name!r}: only the stages that read blocks "
             "have a short check"
         )
+    known = isinstance(takes, list | tuple) and all(name in TAKEN for name in takes)
+    both = known and ("k_scale" in takes) == ("v_scale" in takes)
+    allowed = f"a list with any of {', '.join(TAKEN)}, and with both scales or neither"
+    require(both, "takes", repr(takes), allowed)
     if takes and name not in STAGES:
         raise ValueError(f"takes is {takes!r}; it must be empty for {name!r}, which isn't a stage")
     if name in STAGES:

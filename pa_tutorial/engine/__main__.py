@@ -38,7 +38,11 @@ def make_parser() -> argparse.ArgumentParser:
     engine("--stage", default="paged_online", choices=BACKENDS, help="backend (paged_online)")
     engine("--num-blocks", type=int, default=512, help="blocks in the pool (512)")
     engine("--block-size", type=int, default=16, help="tokens per block (16)")
-    engine("--kv-cache-dtype", choices=KV_CACHE_DTYPES, help="8 bits per number (as the model)")
+    engine(
+        "--kv-cache-dtype",
+        choices=KV_CACHE_DTYPES,
+        help="store K and V in 8 bits: fp8 is fp8_e4m3 (default: in the model's type)",
+    )
     engine("--token-budget", type=int, default=256, help="maximum tokens per step (256)")
     engine("--chunk-size", type=int, help="maximum tokens of one prompt per step (the budget)")
     engine("--max-num-seqs", type=int, default=64, help="maximum sequences running at once (64)")

@@ -17,7 +17,7 @@ from pa_tutorial.paging.layouts import DTYPES, LAYOUTS
 from pa_tutorial.paging.quantization import FLOAT8
 
 # The names that vLLM has for them.
-KV_CACHE_DTYPES = dict(zip(("fp8", "fp8_e5m2"), FLOAT8, strict=True))
+KV_CACHE_DTYPES = dict(zip(("fp8", "fp8_e4m3", "fp8_e5m2"), (FLOAT8[0], *FLOAT8), strict=True))
 
 
 class ModelConfig(Protocol):
@@ -156,7 +156,13 @@ class Runner:
         slopes = config.alibi_slopes()
         self.slopes = None if slopes is None else slopes.to(self.device)
         self.prepared: DecodeLaunches | None = None
-        self._try_backend()
+        try:
+            self._try_backend()
+        except ValueError as error:
+            given = "" if kv_cache_dtype is None else f" and kv_cache_dtype {kv_cache_dtype!r}"
+            raise ValueError(
+                f"stage {stage!r} can't run with this model{given}: {error}"
+            ) from error
 
     def _try_backend(self) -> None:
         """Run one query over one all-zero token, so that unsupported sizes fail now."""

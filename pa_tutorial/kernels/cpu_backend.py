@@ -9,7 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, require_dense, strides, whole_number
+from pa_tutorial.arguments import (
+    FLT_MAX,
+    float32_scale,
+    require,
+    require_dense,
+    strides,
+    whole_number,
+)
 from pa_tutorial.attention.step import DecodeStep, require_for_kernel
 from pa_tutorial.kernels.cpu import Inputs, Outputs, Partitions, Schedule, cpu_kernel
 from pa_tutorial.kernels.cpu_vectors import E4M3_UNIT
@@ -92,8 +99,8 @@ def kernel_arguments(
         v_cache=as_array(step.v_cache),
         block_tables=as_array(step.block_tables),
         seq_lens=as_array(step.seq_lens),
-        k_scales=scale_rows(step, step.k_scale) * np.float32(float32_scale(step.scale)),
-        v_scales=scale_rows(step, step.v_scale),
+        k_scales=scale_rows(step, "k_scale", float(float32_scale(step.scale))),
+        v_scales=scale_rows(step, "v_scale"),
         slopes=slopes,
     )
     schedule = Schedule(
@@ -117,14 +124,19 @@ def kernel_arguments(
     return inputs, schedule, partitions, outputs
 
 
-def scale_rows(step: DecodeStep, scale: Tensor | None) -> np.ndarray:
+def scale_rows(step: DecodeStep, name: str, factor: float = 1.0) -> np.ndarray:
     """[num_heads] float32: for each query head, what the kernel multiplies the K or V that it has
-    read by."""
+    read by: a scale of the step, by its name, times `factor`. ValueError if that isn't finite."""
     num_heads, num_kv_heads = step.q.shape[1], step.k_cache.shape[1]
+    scale = getattr(step, name)
     if scale is None:
-        return np.ones(num_heads, np.float32)
+        return np.full(num_heads, factor, np.float32)
     unit = E4M3_UNIT if STORED_AS[step.k_cache.dtype] == torch.uint8 else 1.0
-    return (scale / unit).repeat_interleave(num_heads // num_kv_heads).numpy()
+    rows = scale.double() / unit * factor
+    most = FLT_MAX * unit / abs(factor or 1)
+    allowed = f"at most {most:.1e} in the CPU kernel, so that its multiples are finite"
+    require(float(rows.abs().max()) <= FLT_MAX, name, scale.tolist(), allowed)
+    return rows.float().repeat_interleave(num_heads // num_kv_heads).numpy()
 
 
 @dataclass

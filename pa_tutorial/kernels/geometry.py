@@ -73,6 +73,8 @@ class Geometry:
         cached, allowed = self.cache_dtype, "None, as q" + "".join(f", or {one}" for one in FLOAT8)
         known = cached is None or (isinstance(cached, torch.dtype) and cached in FLOAT8)
         require(known, "cache_dtype", cached, allowed)
+        whole, allowed = self.head_size % self.X == 0, f"a multiple of x, which is {self.X}"
+        require(whole, "head_size", self.head_size, f"{allowed} for {cached}")
         whole_blocks = self.partition_size >= 0 and self.partition_size % self.block_size == 0
         allowed = f"0, or a multiple of block_size, which is {self.block_size}"
         require(whole_blocks, "partition_size", self.partition_size, allowed)
@@ -115,7 +117,7 @@ class Geometry:
     # q and K ------------------------------------------------------------------------------------
 
     VEC_SIZE = constant(
-        "max(16 / (THREAD_GROUP_SIZE * itemsize), 1): a group reads 16 bytes at once",
+        "max(16 / (THREAD_GROUP_SIZE * itemsize of q), 1): a group reads 16 bytes of q at once",
         lambda g: max(VEC_BYTES // (g.THREAD_GROUP_SIZE * g.ITEMSIZE), 1),
     )
     NUM_ELEMS_PER_THREAD = constant(
@@ -138,7 +140,7 @@ class Geometry:
     # V ------------------------------------------------------------------------------------------
 
     V_VEC_SIZE = constant(
-        "min(16 / itemsize, BLOCK_SIZE): tokens of one row of V that a thread reads at once",
+        "min(16 / itemsize of q, BLOCK_SIZE): tokens of one row of V that a thread reads at once",
         lambda g: min(VEC_BYTES // g.ITEMSIZE, g.BLOCK_SIZE),
     )
     NUM_V_VECS_PER_ROW = constant(

@@ -114,7 +114,8 @@ def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -
     """Copy blocks from one pool to another: from the GPU to the host and back.
 
     Raises UnknownBlock if a pool has no such block, TypeError or ValueError for anything but pairs
-    of block numbers and if the blocks differ in shape; all before anything is copied.
+    of block numbers and if the blocks differ in shape, dtype or scales; all before anything is
+    copied.
     Source: vLLM, swap_blocks in csrc/cache_kernels.cu.
     """
     for name, pool in (("source", source), ("destination", destination)):
@@ -125,6 +126,8 @@ def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -
     ]
     if shapes[0] != shapes[1]:
         raise ValueError(f"destination has blocks of {shapes[1]}; source has {shapes[0]}")
+    scales = [[None if s is None else s.tolist() for s in p.scales] for p in (source, destination)]
+    require(scales[0] == scales[1], "destination.scales", scales[1], f"{scales[0]}, as source")
     require_type(isinstance(pairs, Iterable), "pairs", pairs, "pairs of block numbers")
     pairs = list(pairs)
     sizes = {"source": source.layout.num_blocks, "destination": destination.layout.num_blocks}

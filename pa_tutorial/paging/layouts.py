@@ -263,7 +263,8 @@ def slot_mapping(
 def require_tokens(
     key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
 ) -> None:
-    """Raise TypeError or ValueError unless shapes and dtypes suit reshape_and_cache."""
+    """Raise TypeError or ValueError unless shapes, dtypes and devices suit reshape_and_cache, and
+    the caches can be written in place."""
     dtypes, cached = (k_cache.dtype,), f"{k_cache.dtype}, as k_cache"
     if k_cache.dtype in FLOAT8:
         dtypes, cached = DTYPES, f"one of {', '.join(map(str, DTYPES))}"
@@ -274,6 +275,15 @@ def require_tokens(
         must = f"with this cache and slot_mapping it must be {expected}"
         require_shape(list(tensor.shape) == expected, name, tensor, must)
         require(tensor.dtype in dtypes, name, tensor.dtype, cached)
+        device, allowed = tensor.device, f"{k_cache.device}, as k_cache"
+        require(device == k_cache.device, f"{name}.device", device, allowed)
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        require(not cache.requires_grad, f"{name}.requires_grad", True, "False: it is overwritten")
+        may_write = torch.is_inference_mode_enabled() or not cache.is_inference()
+        require(may_write, name, "of torch.inference_mode", "a tensor that can change outside it")
+        sizes = zip(cache.shape, cache.stride(), strict=True)
+        overlaps = any(size > 1 and stride == 0 for size, stride in sizes)
+        require(not overlaps, f"{name}.stride()", cache.stride(), "one place for each element")
 
 
 def require_slots(slot_mapping: Tensor, num_slots: int) -> None:
@@ -349,7 +359,7 @@ def write_to(
     slot_mapping, written, *place = places  # the place: blocks, offsets
     require_tokens(key, value, k_cache, v_cache, slot_mapping)
     for new, tokens, scale in zip((key, value), by_token(k_cache, v_cache), scales, strict=True):
-        new = new if written is None else new[written]
+        new = new.detach() if written is None else new.detach()[written]
         new = new if scale is None else quantized(new, scale, tokens.dtype)
         # [tokens, num_kv_heads, head_size], for vLLM's K cut into pieces of x
         tokens[tuple(place)] = new.reshape(-1, *tokens.shape[2:])
@@ -358,7 +368,8 @@ def write_to(
 def gather(
     k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int
 ) -> tuple[Tensor, Tensor]:
-    """K and V of one sequence, copied out of its blocks; the inverse of reshape_and_cache.
+    """K and V of one sequence, copied out of its blocks; the inverse of reshape_and_cache. (From
+    an 8-bit cache as stored: PagedKVCache.read multiplies by the scales.)
 
     block_table  [max_num_blocks_per_seq]
     returns      K, V [seq_len, num_kv_heads, head_size]

@@ -17,7 +17,6 @@ from pa_tutorial.arguments import (
     require,
     require_shape,
     require_tensor,
-    require_type,
 )
 
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -30,8 +29,9 @@ def checked_scale(name: str, scale: Scale, num_kv_heads: int, cached: Tensor) ->
     scale   a number, a tensor with one number or [num_kv_heads]; None: 1
     cached  k_cache or v_cache
 
-    Raises TypeError or ValueError for anything else, for a number that isn't positive and finite
-    as a float32, and for a scale of a cache that isn't 8-bit.
+    The scale is copied. Raises TypeError or ValueError for anything else, for a number that isn't
+    positive and finite as a float32 (which isn't checked for a tensor on a GPU: reading it would
+    wait), and for a scale of a cache that isn't 8-bit.
     """
     if cached.dtype not in FLOAT8:
         allowed = f"None: the cache is {cached.dtype}, and only an 8-bit cache has scales"
@@ -40,23 +40,22 @@ def checked_scale(name: str, scale: Scale, num_kv_heads: int, cached: Tensor) ->
     allowed = "positive and finite, as a float32"
     if isinstance(scale, Tensor):
         require_tensor(name, scale)
-        what = "a number, or a tensor of floating-point numbers"
-        require_type(scale.is_floating_point(), name, scale, what)
+        require(scale.is_floating_point(), f"{name}.dtype", scale.dtype, "a floating-point dtype")
     else:
         number = 1.0 if scale is None else real_number(name, scale)
         require(0 < number <= FLT_MAX, name, number, allowed)
         scale = torch.tensor(number, dtype=torch.float64)
     must = f"it must have one number, or [{num_kv_heads}]: one per KV head"
     require_shape(scale.numel() == 1 or scale.shape == (num_kv_heads,), name, scale, must)
-    numbers = scale.detach().to(cached.device, torch.float32).reshape(-1)
-    if not cached.is_cuda:  # reading it would wait for the GPU
+    numbers = scale.detach().float().reshape(-1)
+    if not scale.is_cuda:
         for given, number in zip(scale.reshape(-1).tolist(), numbers.tolist(), strict=True):
             require(0 < number <= FLT_MAX, name, given, allowed)
-    return numbers.expand(num_kv_heads).contiguous()
+    return numbers.expand(num_kv_heads).to(cached.device, copy=True)
 
 
 def quantized(numbers: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
-    """float8 of numbers / scale, rounded to the nearest, ties to even; NaN remains NaN.
+    """float8 of the float32 numbers / scale, rounded to the nearest, ties to even; NaN remains NaN.
 
     numbers  [..., num_kv_heads, head_size]
     scale    [num_kv_heads]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require, require_heads
+from pa_tutorial.arguments import FLT_MAX, require, require_heads
 from pa_tutorial.attention.step import DecodeStep, QuantizedStep
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
 from pa_tutorial.paging.layouts import DTYPES, HEAD_SIZES, LAYOUTS
@@ -152,7 +152,7 @@ class DecodeProblem(_Case):
     gaps           K and V of a head are side by side, and each block has an extra head of NaN
     called_twice   a second call, with other numbers, must not change the first call's result
     cache_dtype    of an 8-bit cache, float8_e4m3fn or float8_e5m2; None: as q
-    k_scale        of an 8-bit cache, one per KV head; v_scale: the same
+    k_scale        of an 8-bit cache: one number, one per KV head, or (): 1; v_scale: the same
     about_blocks   the case only concerns such stages
     """
 
@@ -192,13 +192,18 @@ class DecodeProblem(_Case):
         require(least >= 1, "seq_lens", self.seq_lens, "at least one length, 1 or more each")
         require_heads(self.num_heads, self.num_kv_heads)
         require(self.dtype in DTYPES, "dtype", self.dtype, f"one of {DTYPES}")
+        cached, allowed = self.cache_dtype, f"None or one of {tuple(FORMATS)}"
+        require(cached is None or cached in FORMATS, "cache_dtype", cached, allowed)
+        for name in ("k_scale", "v_scale"):
+            given, lengths = getattr(self, name), (0, 1, self.num_kv_heads) if cached else (0,)
+            allowed = f"a tuple of as many numbers as one of {lengths}, each positive and finite"
+            right = isinstance(given, tuple) and len(given) in lengths
+            require(right and all(0 < n <= FLT_MAX for n in given), name, given, allowed)
         fits = self.head_size >= 1 and self.head_size % self.x == 0
-        allowed = f"a multiple of x = 16 / itemsize, which is {self.x} for {self.dtype}"
+        allowed = f"a multiple of x = 16 / itemsize, which is {self.x} for {cached or self.dtype}"
         require(fits, "head_size", self.head_size, allowed)
         require(self.scores in SCORE_REGIMES, "scores", self.scores, f"one of {SCORE_REGIMES}")
         require(self.block_size >= 1, "block_size", self.block_size, "at least 1")
-        cached, allowed = self.cache_dtype, f"None or one of {tuple(FORMATS)}"
-        require(cached is None or cached in FORMATS, "cache_dtype", cached, allowed)
         shared, most = self.shared_blocks, least // self.block_size
         require(0 <= shared <= most, "shared_blocks", shared, f"0 to {most}")
 
@@ -264,7 +269,7 @@ class DecodeProblem(_Case):
                 cache[empty] = rng.standard_normal(int(empty.sum()))
         caches = [torch.from_numpy(c).to(self.cache_dtype or self.dtype) for c in caches]
         width = max(map(len, tables)) + self.pad_columns
-        scales = map(torch.tensor, (self.k_scale, self.v_scale)) if self.cache_dtype else ()
+        scales = [torch.tensor(s or 1.0) for s in (self.k_scale, self.v_scale)]
         return (QuantizedStep if self.cache_dtype else DecodeStep)(
             inputs.q,
             *(with_gaps(*caches) if self.gaps else caches),
@@ -272,7 +277,7 @@ class DecodeProblem(_Case):
             torch.tensor(self.seq_lens, dtype=torch.int32),
             inputs.scale,
             inputs.alibi_slopes,
-            *scales,
+            *(scales if self.cache_dtype else ()),
         )
 
     def stored(self, tokens: list[Tensor], scale: tuple[float, ...]) -> list[oracle.Array]:
@@ -291,7 +296,7 @@ class DecodeProblem(_Case):
 
 def scale_rows(scale: tuple[float, ...]) -> oracle.Array:
     """[num_kv_heads, 1] float32 scales, as float64."""
-    return np.array(scale, np.float32).astype(np.float64)[:, None]
+    return np.array(scale or (1,), np.float32).astype(np.float64)[:, None]
 
 
 def float64(tensor: Tensor | None) -> oracle.Array | None:

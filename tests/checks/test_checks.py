@@ -11,7 +11,7 @@ import torch
 
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
-from pa_tutorial.attention.paged import TorchBackend
+from pa_tutorial.attention.paged import TorchBackend, paged_gather
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.checks import CheckFailure, attempt, check
 from pa_tutorial.checks.__main__ import main
@@ -189,6 +189,13 @@ def test_no_kept_mistake_in_a_kernel_passes_the_short_check() -> None:
     }
     assert {stage for _, stage in fails} == set(KERNELS)
     assert [pair for pair, cases in fails.items() if not cases & set(SHORT_CHECK)] == []
+
+
+@pytest.mark.parametrize("takes", ["k_scale", ["k_scale"], ["kscale", "v_scale"], [["probe"]], 7])
+def test_what_no_function_takes_is_refused(takes: object) -> None:
+    """Unknown, it would be ignored, and the check would pass without it."""
+    with pytest.raises(ValueError, match=r"takes is .*; it must be a list with any of probe, "):
+        attempt("paged_gather", paged_gather, takes=takes)
 
 
 @pytest.mark.parametrize("name", ["kv_cache", "block_manager", "engine", "widest_load"])

@@ -87,13 +87,13 @@ def test_a_scene_ends_over_an_8_bit_cache(name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (narrow_model, {"kv_cache_dtype": "int8"}, r"kv_cache_dtype is 'int8'; .* fp8, fp8_e5m2"),
+        (narrow_model, {"kv_cache_dtype": "int8"}, r"kv_cache_dtype is 'int8'; .* fp8, fp8_e4m3"),
         (narrow_model, {"kv_cache_dtype": torch.float16}, r"kv_cache_dtype is .*float16"),
         (small_model, {"kv_cache_dtype": "fp8"}, r"kv_cache_dtype is 'fp8'; .* torch.float64"),
         (
             narrow_model,
             {"kv_cache_dtype": "fp8", "stage": "cuda_naive"},
-            r"k_cache.dtype is torch.float8_e4m3fn; .* no float8",
+            r"stage 'cuda_naive' can't run .* kv_cache_dtype 'fp8': k_cache.dtype is .* no float8",
         ),
     ],
     ids=["unknown", "no_name", "float64", "stage"],

@@ -152,6 +152,21 @@ def test_a_nan_in_a_used_slot_of_an_8_bit_cache_is_not_lost(name: str) -> None:
     assert torch.equal(out.isnan(), expected.isnan())
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scale": 1e37}, r"k_scale is \[1.0, 1.0\]; it must be at most 1.3e-01"),
+        ({"v_scale": 1e37}, r"v_scale is .9.99.*e.36.; it must be at most 1.3e.36"),
+    ],
+    ids=["k", "v"],
+)
+def test_a_scale_that_would_overflow_is_refused(changes: dict[str, float], message: str) -> None:
+    """The kernel decodes float8_e4m3fn as 1/256 of its number, and multiplies that by the rest."""
+    case = replace(CASES["decode/float8_e4m3"], k_scale=(), v_scale=())
+    with pytest.raises(ValueError, match=message):
+        cpu_backend.prepare(replace(case.paged("plain"), **changes))
+
+
 def test_the_compiled_kernel_is_kept_on_disk_until_its_text_changes() -> None:
     inputs = mixed()
     prepare_cpu(**inputs).run()

@@ -87,10 +87,11 @@ def test_property_holds_in_every_combination(holds: Callable[[Geometry], bool]) 
         ("num_threads", 32, "num_threads is 32; .*one of 64, 128, 256"),
         ("partition_size", 24, "partition_size is 24; .*multiple of block_size, which is 16"),
         ("num_queries_per_kv", 0, "num_queries_per_kv is 0; .*1 or more"),
+        ("cache_dtype", torch.float8_e5m2, "head_size is 120; .*of x, which is 16"),
     ],
 )
 def test_an_unsupported_size_is_refused_with_the_supported_ones(
     name: str, value: object, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        Geometry(**{"head_size": 128, "block_size": 16, name: value})
+        Geometry(**{"head_size": 120, "block_size": 16, name: value})

@@ -88,6 +88,19 @@ def test_a_swap_between_pools_with_other_blocks_is_refused(changes) -> None:
     assert all(cache.isnan().all() for cache in (*destination.k, *destination.v))
 
 
+def test_a_swap_between_pools_with_other_scales_is_refused() -> None:
+    """The same bytes would be other numbers there."""
+    layout = LAYOUTS["plain"](2, 1, 16, 4, torch.float8_e4m3fn)
+    source, same, other = (PagedKVCache(layout, 1, k_scale=scale) for scale in (0.5, 0.5, 1.0))
+    key, value = torch.ones(2, 4, 1, 16)
+    source.write(0, key, value, torch.arange(4))
+    swap_blocks(source, same, [(0, 1)])
+    assert torch.equal(same.read(0, torch.tensor([1]), 4)[0], key)
+    with pytest.raises(ValueError, match=r"destination.scales is \[\[1.0\], .*must be \[\[0.5\]"):
+        swap_blocks(source, other, [(0, 1)])
+    assert other.k[0].float().isnan().all()
+
+
 @EACH_LAYOUT
 def test_layers_are_written_and_read_apart(layout) -> None:
     cache = make_cache(layout)

@@ -117,6 +117,7 @@ def test_slots_follow_the_table_at_prefill_and_at_decode(table) -> None:
         ),
         ([1], {"key": torch.zeros(1, 2, 16).half()}, "key is torch.float16; it must"),
         ([1], {"value": torch.zeros(1, 2, 16).half()}, "value is torch.float16; it must"),
+        ([1], {"value": torch.zeros(1, 2, 16).to_sparse()}, "value.layout is torch.sparse_coo"),
     ],
 )
 def test_a_refused_write_changes_no_bit(name, slots, changes, message) -> None:
@@ -130,6 +131,37 @@ def test_a_refused_write_changes_no_bit(name, slots, changes, message) -> None:
         reshape_and_cache(**tokens, k_cache=k_cache, v_cache=v_cache, slot_mapping=slots)
     assert same_bits(k_cache, before[0])
     assert same_bits(v_cache, before[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda cache: cache.requires_grad_(), "v_cache.requires_grad is True"),
+        (lambda cache: cache[:1].expand(cache.shape), r"v_cache.stride\(\) is \(0, "),
+        (lambda cache: of_inference_mode(cache), "v_cache is of torch.inference_mode"),
+    ],
+    ids=["gradient", "expanded", "inference"],
+)
+def test_a_cache_that_cannot_be_written_is_refused_before_the_other_is(
+    change: Callable, message: str
+) -> None:
+    k_cache, v_cache = used_caches(make("plain"))
+    before, tokens = k_cache.clone(), tokens_for(make("plain"), 2)
+    with pytest.raises(ValueError, match=message):
+        reshape_and_cache(*tokens, k_cache, change(v_cache), torch.tensor([1, 2]))
+    assert same_bits(k_cache, before)
+
+
+def of_inference_mode(tensor: Tensor) -> Tensor:
+    with torch.inference_mode():
+        return tensor.clone()
+
+
+def test_a_cache_does_not_keep_the_graph_of_its_keys() -> None:
+    k_cache, v_cache = used_caches(make("plain"))
+    key, value = tokens_for(make("plain"), 2)
+    reshape_and_cache(key.requires_grad_(), value, k_cache, v_cache, torch.tensor([1, 2]))
+    assert not k_cache.requires_grad
 
 
 def cached(k_shape: tuple[int, ...], v_shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:

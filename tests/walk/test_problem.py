@@ -13,6 +13,7 @@ from pa_tutorial.walk.cases import CASES, DECODE_CASES
 from pa_tutorial.walk.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.walk.regimes import SCORE_REGIMES
 
+FLOAT8 = {"cache_dtype": torch.float8_e4m3fn}
 EACH_CASE = pytest.mark.parametrize("case", DECODE_CASES, ids=lambda case: case.name)
 
 
@@ -130,6 +131,12 @@ def test_shared_blocks_hold_the_same_tokens_under_the_same_numbers() -> None:
         (decode_problem, {"num_heads": 6, "num_kv_heads": 4}, "num_kv_heads is 4.*divisor .* 6"),
         (decode_problem, {"seq_lens": (4, 0)}, r"seq_lens is \(4, 0\).*1 or more"),
         (decode_problem, {"head_size": 36, "dtype": torch.float16}, "head_size is 36.* of x.* 8"),
+        (decode_problem, {"head_size": 40} | FLOAT8, "head_size is 40.* 16 for torch.float8_e4"),
+        (decode_problem, {"cache_dtype": "fp8"}, "cache_dtype is fp8; it must be None or one of"),
+        (decode_problem, FLOAT8 | {"k_scale": (1.0,) * 3}, "k_scale is .1.0, 1.0, 1.0.; .* one of"),
+        (decode_problem, FLOAT8 | {"v_scale": (0.0,)}, "v_scale is .0.0,.; .* positive"),
+        (decode_problem, FLOAT8 | {"v_scale": 0.5}, "v_scale is 0.5; it must be a tuple"),
+        (decode_problem, {"k_scale": (0.5,)}, "k_scale is .0.5,.; it must be a tuple"),
         (decode_problem, {"dtype": torch.int8}, "dtype is torch.int8.*one of"),
         (decode_problem, {"scores": "loud"}, "scores is loud.*flat"),
         (decode_problem, {"shared_blocks": 2}, "shared_blocks is 2; it must be 0 to 1"),
