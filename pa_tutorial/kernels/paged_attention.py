@@ -140,7 +140,7 @@ def paged_attention(
                     + physical_block_offset * X
                 )
                 # Each thread takes every THREAD_GROUP_SIZE-th vec of the token: together the
-                # group reads 16 bytes side by side.
+                # group reads 16 bytes side by side; of an 8-bit cache, fewer.
                 for j in range(NUM_VECS_PER_THREAD):
                     vec_idx = thread_group_offset + j * THREAD_GROUP_SIZE
                     offset1 = (vec_idx * VEC_SIZE) // X

@@ -1,4 +1,4 @@
-"""How a vec is read: 4, 8 or 16 bytes at once.
+"""How a vec is read: up to 16 bytes at once.
 
 Python can't express such a load: a[i], a[i + 1] are two loads of one element each, and a compiler
 that knows nothing about the address can't join them. So an intrinsic gives the instruction to the
