@@ -73,7 +73,7 @@ def attempt(
 
 
 SCALES = ("k_scale", "v_scale")  # our stages are tried with 8-bit caches too
-TAKEN = ("probe", "partition_size", *SCALES)
+TAKEN = sorted({"probe", *SCALES}.union(*(stage.cut_by for stage in STAGES.values())))
 
 
 def _run(
