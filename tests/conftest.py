@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 # At level 1, LLVM takes two thirds of the time of level 3 to compile for the CPU, and the results
 # are the same. What it compiled is kept apart from readers' kernels, which should be fast.
 FAST_TO_COMPILE = {"NUMBA_OPT": "1", "NUMBA_CACHE_DIR": str(ROOT / "build" / "numba")}
+RARELY = 50_000  # new objects between two searches for garbage; compiling makes millions that stay
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # The files that take longest, so that no worker begins one of them at the end.
 FIRST = (
@@ -83,6 +84,7 @@ def pytest_collection_finish() -> None:
     """All tests stay until the end, so Python needn't search them for garbage again and again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(RARELY)
     gc.enable()
 
 

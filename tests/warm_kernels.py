@@ -5,6 +5,7 @@ The process that is forked only imports, so each kernel begins as clean as any o
 """
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import sys
@@ -27,6 +28,7 @@ def serve(connection_file: str, environment: Mapping[str, str], folder: str) -> 
     os.environ.update(environment)
     os.environ["JPY_PARENT_PID"] = str(os.getppid())  # a kernel ends when its parent does
     numba.core.config.reload_config()  # from the environment
+    gc.set_threshold(50_000)  # compiling makes millions of objects that stay
     os.chdir(folder)
     IPKernelApp.launch_instance(argv=["-f", connection_file])
 
