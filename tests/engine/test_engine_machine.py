@@ -20,7 +20,7 @@ from tests.engine.engine_helpers import (
     small_model,
 )
 
-RUNS = [(0, 1_000), (1, 3_000), (2, 3_000), (3, 3_000)]  # seed and steps
+RUNS = [(0, 300), (1, 3_000), (2, 3_000), (3, 3_000)]  # seed and steps
 HOURS = [pytest.param(seed, 50_000, marks=pytest.mark.hours) for seed in range(100, 104)]
 STEPS_PER_ENGINE = 40  # then all must end
 
