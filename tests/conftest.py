@@ -20,7 +20,9 @@ ROOT = Path(__file__).parent.parent
 # At level 1, LLVM takes two thirds of the time of level 3 to compile for the CPU, and the results
 # are the same. What it compiled is kept apart from readers' kernels, which should be fast.
 FAST_TO_COMPILE = {"NUMBA_OPT": "1", "NUMBA_CACHE_DIR": str(ROOT / "build" / "numba")}
-RARELY = 50_000  # new objects between two searches for garbage; compiling makes millions that stay
+# New objects between two searches for garbage: compiling makes millions that stay. Not for all
+# tests, because garbage of some holds large arrays.
+RARELY = 50_000
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # The files that take longest, so that no worker begins one of them at the end.
 FIRST = (
@@ -80,11 +82,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=why))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """All tests stay until the end, so Python needn't search them for garbage again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(RARELY)
+    if profiles.chosen(session.config) == "quick":
+        gc.set_threshold(RARELY)
     gc.enable()
 
 
