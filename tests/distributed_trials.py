@@ -112,7 +112,7 @@ for num_ranks, model in SERVED:
     name = "serving" if model == "tiny" else model
     TRIALS[f"{name}_on_{num_ranks}_ranks"] = num_ranks, partial(serving, model=model)
 for case in DECODE_CASES:
-    if case.cache_dtype:  # the ranks don't read 8-bit caches
+    if case.cache_dtype:  # attention over a split context doesn't read 8-bit caches
         continue
     plain, vllm = (
         partial(context, case=case.id, stage=s) for s in ("paged_online", "paged_gather")

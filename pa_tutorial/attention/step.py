@@ -87,7 +87,8 @@ class DecodeStep:
         require_shape(q.dim() == 3, "q", q, must)
         for name, dtype in (("q", q.dtype), ("k_cache", self.k_cache.dtype)):
             known = dtype.itemsize > 1 or (name == "k_cache" and dtype in FLOAT8)
-            require(known, f"{name}.dtype", dtype, "of 16 bits or more; k_cache's also a FLOAT8")
+            allowed = "of 16 bits or more (a cache may also be float8_e4m3fn or float8_e5m2)"
+            require(known, f"{name}.dtype", dtype, allowed)
         if self.k_cache.dtype in FLOAT8:
             allowed = "float32, float16 or bfloat16; an 8-bit cache needs a QuantizedStep"
             is_quantized = isinstance(self, QuantizedStep)

@@ -21,7 +21,7 @@ from pa_tutorial.attention.step import DecodeStep, require_for_kernel
 from pa_tutorial.kernels.cpu import Inputs, Outputs, Partitions, Schedule, cpu_kernel
 from pa_tutorial.kernels.cpu_vectors import E4M3_UNIT
 from pa_tutorial.paging.layouts import BLOCK_SIZES
-from pa_tutorial.paging.quantization import FLOAT8
+from pa_tutorial.paging.quantization import AS_INTEGERS
 
 # How a step is cut. Work is counted in multiplications of elements of q, K and V. WORK_A_CORE is
 # worth waking a core for. A core gets up to SHARES_A_CORE shares of at least WORK_A_SHARE each, so
@@ -31,7 +31,7 @@ WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
 # The type under which Numba sees the cache's elements: it has no narrower floats on a CPU.
 STORED_AS = {torch.float16: torch.int16, torch.bfloat16: torch.uint16}
-STORED_AS |= dict(zip(FLOAT8, (torch.uint8, torch.int8), strict=True))
+STORED_AS |= AS_INTEGERS
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import require, require_dense, require_type, whole_number, whole_numbers
 from pa_tutorial.attention.step import DecodeStep, require_for_kernel
-from pa_tutorial.paging.quantization import FLOAT8
+from pa_tutorial.paging.quantization import AS_INTEGERS
 from pa_tutorial.simt.gpus import MAX_GRID_YZ
 
 MIN_TILE = 16  # of a dimension that tl.dot sums over
@@ -21,8 +20,6 @@ SIZES = {
     "num_warps": ([2**i for i in range(6)], "1, 2, 4, 8, 16 or 32"),
     "num_stages": (range(1, 2**31), "at least 1"),
 }
-# The type under which a kernel sees an 8-bit cache. (Triton's own e4m3 needs sm_89.)
-STORED_AS = dict(zip(FLOAT8, (torch.uint8, torch.int8), strict=True))
 
 
 def next_power_of_two(n: int) -> int:
@@ -40,8 +37,9 @@ def usual_tile(head_size: int, itemsize: int) -> int:
 
 
 def stored(cache: Tensor) -> Tensor:
-    """The same memory; an 8-bit cache as the integers that the kernel decodes."""
-    return cache.detach().view(STORED_AS.get(cache.dtype, cache.dtype))
+    """The same memory; an 8-bit cache as the integers that the kernel decodes, because Triton's
+    own e4m3 needs sm_89."""
+    return cache.detach().view(AS_INTEGERS.get(cache.dtype, cache.dtype))
 
 
 def require_triton_inputs(step: DecodeStep) -> None:

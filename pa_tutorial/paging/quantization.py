@@ -20,6 +20,8 @@ from pa_tutorial.arguments import (
 )
 
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+# How our CPU and Triton kernels see the bytes: the type of integer tells the format.
+AS_INTEGERS = dict(zip(FLOAT8, (torch.uint8, torch.int8), strict=True))
 Scale = Tensor | float | None
 
 

@@ -92,8 +92,8 @@ OURS = CudaLaunch | PartitionedLaunch
 SCORES, SUM, WEIGHTS = 1, 2, 3
 # The reduce kernel's: the maximum of each warp; its sum.
 REDUCED_MAX, REDUCED_SUM = 0, 1
-# A thread block's maximum or sum, from the numbers of its warps.
-MAX, ADD = np.maximum.reduce, np.add.reduce
+# The halves of red_smem: the maxima of the warps, their sums.
+MAXIMA, SUMS = 0, 1
 
 
 def intermediates_of_paged(report: PtxReport, part: CudaLaunch) -> Intermediates:
@@ -101,8 +101,8 @@ def intermediates_of_paged(report: PtxReport, part: CudaLaunch) -> Intermediates
     each partition have a sum of their own."""
     return {
         "qk": by_token(report, SCORES, part),
-        "qk_max": of_warps(report, SCORES, part, MAX),
-        "exp_sum": of_warps(report, SUM, part, ADD),
+        "qk_max": of_warps(report, SCORES, part, MAXIMA, np.max),
+        "exp_sum": of_warps(report, SUM, part, SUMS, np.sum),
         "logits": by_token(report, WEIGHTS, part, padding=0.0),
     }
 
@@ -120,23 +120,26 @@ def intermediates_of_v2(
     if not reduced.machine.at_barriers:  # no sequence has several partitions
         return found
     several = (seq_lens > size)[:, None, None]
-    for name, barrier, combine in ("qk_max", REDUCED_MAX, MAX), ("exp_sum", REDUCED_SUM, ADD):
-        merged = of_warps(reduced, barrier, launch.reduce, combine)
-        found[name] = torch.where(several, merged, found[name])
+    qk_max = of_warps(reduced, REDUCED_MAX, launch.reduce, MAXIMA, np.max)
+    exp_sum = of_warps(reduced, REDUCED_SUM, launch.reduce, SUMS, np.sum)
+    found["qk_max"] = torch.where(several, qk_max, found["qk_max"])
+    found["exp_sum"] = torch.where(several, exp_sum, found["exp_sum"])
     return found
 
 
 def of_warps(
-    report: PtxReport, barrier: int, part: CudaLaunch, combine: Callable[..., np.ndarray]
+    report: PtxReport,
+    barrier: int,
+    part: CudaLaunch,
+    half: int,
+    combine: Callable[..., np.ndarray],
 ) -> Tensor:
-    """What the warps leave in red_smem, combined: [num_seqs, num_heads, 1].
-
-    red_smem is the last static array: the maxima of the warps, then their sums.
-    """
+    """What the warps leave in a half of red_smem, the last static array, combined:
+    [num_seqs, num_heads, 1]."""
     num_warps, (num_heads, num_seqs, _) = part.geometry.NUM_WARPS, report.machine.grid
     red_smem = report.shared(barrier)[: num_heads * num_seqs, : report.dynamic_start]
     halves = red_smem[:, -2 * num_warps :].reshape(num_seqs, num_heads, 2, num_warps)
-    return torch.from_numpy(combine(halves[:, :, [int(combine is ADD)]], axis=-1))
+    return torch.from_numpy(combine(halves[:, :, half], axis=-1, keepdims=True))
 
 
 def by_token(

@@ -9,9 +9,8 @@ from pa_tutorial.backends import backend_named
 from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.kernels.dtypes import TO_FLOAT
 from pa_tutorial.kernels.triton_backend import call_of, why_absent
-from pa_tutorial.kernels.triton_inputs import STORED_AS
 from pa_tutorial.paging.layouts import by_token
-from pa_tutorial.paging.quantization import FLOAT8
+from pa_tutorial.paging.quantization import AS_INTEGERS, FLOAT8
 from pa_tutorial.ptx import run_ptx
 from pa_tutorial.simt import launch
 from pa_tutorial.simt.traffic import costs, different_sectors
@@ -81,7 +80,7 @@ def test_every_code_is_decoded_as_compiled(
 def test_every_code_is_decoded_in_triton(
     dtype: torch.dtype, capability: tuple[int, int] | None
 ) -> None:
-    stored = torch.arange(256).to(torch.uint8).view(STORED_AS[dtype])
+    stored = torch.arange(256).to(torch.uint8).view(AS_INTEGERS[dtype])
     numbers = torch.empty(256)
     call = call_of(decode_codes, (1, 1, 1), {"numbers_ptr": numbers, "stored_ptr": stored})
     if capability is None:
