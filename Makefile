@@ -10,8 +10,9 @@ SITE   := $(VENV)/.site-ready
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 # What asks whether JupyterLab may fetch news, and looks for updates.
 NEWS   := @jupyterlab/apputils-extension:announcements
-# Python compiles and keeps the bytecode of what is imported. pip would compile all that it installs,
-# and without keeping it, each of the many processes that the tests start would compile it again.
+# Python compiles what is imported, and keeps the bytecode. pip would compile all that it installs; the
+# set-up compiles what every notebook imports, by importing it. Without the bytecode on disk, each of
+# the many processes that the tests start would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help lab test test-all test-hours test-macos refresh bounds figures bench gpu lint size site clean
@@ -30,6 +31,7 @@ $(LAB): pyproject.toml constraints.txt
 	@$(PIP) -q --upgrade pip
 	@$(PIP) --no-compile -e '.[lab,triton]'
 	@$(BIN)/jupyter labextension disable --level=sys_prefix $(NEWS)
+	@$(BIN)/python -c 'import ipykernel, jupyterlab, matplotlib.pyplot, numba.cuda, torch, torch.utils.flop_counter'
 	@touch $(LAB)
 	@echo "$(VENV) is ready."
 

@@ -14,7 +14,6 @@ from pa_tutorial.arguments import (
     float32_scale,
     require,
     require_dense,
-    strides,
     whole_number,
 )
 from pa_tutorial.attention.step import DecodeStep, require_for_kernel
@@ -58,7 +57,7 @@ class CpuBackend:
             num_shares = whole_number("num_shares", num_shares, least=1)
             pieces = 1, min(num_shares, step.block_tables.numel())  # at most one per block
         q = step.q.detach()
-        rows = q if strides(q)[1:] == (q.shape[2], 1) else q.contiguous()
+        rows = q.contiguous()
         accs = torch.full(q.shape, torch.nan)
         out = accs.to(q.dtype)
         arguments = kernel_arguments(step, rows, (*pieces, num_workers), accs, out)
@@ -145,7 +144,8 @@ class CpuLaunch:
 
     arguments  of the kernel
     q          [num_seqs, num_heads, head_size]
-    rows       q itself, or a copy with contiguous heads, which each run fills
+    rows       q itself if it is contiguous; otherwise a copy, which each run fills. Strides would
+               be a type of their own to Numba, and a strided q another kernel to compile.
     accs       same shape: the output in float32
     out        same shape, in the dtype of q; accs itself if that is float32
     """

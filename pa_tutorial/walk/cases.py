@@ -17,7 +17,6 @@ _HEADS = "Query head h reads KV head h // (num_heads // num_kv_heads)."
 _SHARP = "Each query has one large weight, which must belong to the right token."
 _HEAD_SIZE = "All head_size elements of q, k and v take part, and none beyond them."
 _ONE_HEAD = {"num_heads": 1, "num_kv_heads": 1, "head_size": 32}
-_TWO_HEADS = {"num_heads": 2, "num_kv_heads": 2, "head_size": 32}
 _SIX_HEADS = {"num_heads": 6, "num_kv_heads": 2}
 
 SEQUENCE_CASES = (
@@ -147,8 +146,9 @@ _DECODE = (
     DecodeProblem(
         "drifting_over_lanes_and_warps",
         seq_lens=(2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128),
+        num_heads=2,
+        num_kv_heads=2,
         scores="drifting",
-        **_TWO_HEADS,
     ).isolating(
         "the largest score is in another lane and warp for each sequence",
         "The maximum is over all tokens of a sequence, whichever thread, warp or block has it.",
@@ -203,7 +203,9 @@ _DECODE = (
         "40 query heads, 2 KV heads, each head with a slope",
         "All 40 query heads take part, each with its slope and its KV head.",
     ),
-    DecodeProblem("many_sequences", seq_lens=(1, 2, 3) * 23 + (40, 20), **_ONE_HEAD).isolating(
+    DecodeProblem(
+        "many_sequences", seq_lens=(1, 2, 3) * 23 + (40, 20), num_heads=1, num_kv_heads=1
+    ).isolating(
         "71 sequences, most of 1 to 3 tokens",
         "All 71 sequences take part, each with its own query, tokens and output.",
     ),
@@ -280,7 +282,13 @@ _BLOCKS = (
         "A row of the table is longer than its sequence: use the stride, and stop at seq_len.",
     ),
     DecodeProblem(
-        "gaps_in_the_cache", seq_lens=(32, 16), dtype=float16, gaps=True, **_TWO_HEADS
+        "gaps_in_the_cache",
+        seq_lens=(32, 16),
+        num_heads=2,
+        num_kv_heads=2,
+        head_size=32,
+        dtype=float16,
+        gaps=True,
     ).isolating(
         "K and V of a head are side by side, with gaps between heads and blocks",
         "The offset of a block or a head follows from the strides of the cache, not its sizes.",
@@ -303,6 +311,7 @@ _BLOCKS = (
         dtype=float16,
         strided_q=True,
         block_size=32,
+        head_size=32,
         **_SIX_HEADS,
     ).isolating(
         "a strided q, float16, shared heads and blocks of 32 together",
