@@ -7,6 +7,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
+from pa_tutorial.kernels.compiler_report import ASKING
 from tests.run_notebooks import METADATA, NOTEBOOKS, execute, keep
 from tests.same_output import Piece, require_same
 
@@ -16,6 +17,8 @@ MARKS = {
     "10_query_and_key": [pytest.mark.macos],
     "15_triton": [pytest.mark.triton],
 }
+# These show what the compiler made of a kernel.
+ASKS = ("08_first_paged_kernel", "11_softmax_and_value", "12_vector_loads", "13_partitions")
 PATHS = [
     pytest.param(path, id=path.stem, marks=MARKS.get(path.stem, ()))
     for path in sorted(NOTEBOOKS.glob("*.ipynb"))
@@ -34,6 +37,16 @@ def outputs(cell: NotebookNode) -> list[Piece]:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_notebook_runs_and_prints_what_is_committed(path: Path) -> None:
+    require_committed_outputs(path)
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_the_compiler_says_what_is_recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ASKING, "1")
+    require_committed_outputs(NOTEBOOKS / f"{name}.ipynb")
+
+
+def require_committed_outputs(path: Path) -> None:
     committed = nbformat.read(path, as_version=4)
     assert committed.metadata == METADATA
     fresh = execute(path)

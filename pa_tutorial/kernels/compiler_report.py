@@ -3,10 +3,11 @@
 A kernel is compiled the way Numba does it at a launch: Python -> LTO IR -> nvJitLink -> machine
 code, with or without fastmath as its decorator says.
 
-Registers and instructions change with the compiler's version, and macOS has no compiler. So
-evidence.json keeps the answers that a notebook shows, each for one source text. Where the version
-that gave them is installed, we ask it; elsewhere we show the record. Either way, the output is the
-same. `make refresh` records what the notebooks ask.
+Compiling takes seconds, registers and instructions change with the compiler's version, and macOS
+has no compiler. So evidence.json keeps the answers that a notebook shows, each for one source text,
+its constants and the types of its arguments. For these we show the record. For anything else we ask
+the compiler, if it is the one that gave the answers. `make refresh` records what the notebooks ask,
+and `make test-all` asks it all again.
 """
 
 import inspect
@@ -15,7 +16,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -46,7 +47,10 @@ FILE = Path(__file__).with_name("evidence.json")
 COMPILER = ("numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvrtc")
 # Set while the notebooks are run for committing; the answers are then recorded.
 RECORDING = "PA_TUTORIAL_RECORDING"
+ASKING = "PA_TUTORIAL_ASKING"  # set to ask also what is recorded
 UNKNOWN = "?"  # the record's compiler isn't installed, and the record is for another source
+# Of a kernel's globals, what becomes part of its code.
+CONSTANTS = (int, float, tuple, types.Type)
 NUMBERS = ("registers", "blocks fit", "stack bytes", "spilled bytes")
 COLUMNS = ("kernel", *NUMBERS, "global loads", "shared loads")
 NOTE = (
@@ -198,7 +202,7 @@ def assembly(kernel: Callable, *arguments: object) -> str:
         body = text[text.index("{") + 1 : text.rindex("}")]
         return "\n".join(" ".join(line.split()) for line in body.splitlines() if line.strip())
 
-    return answer(kernel.py_func.__name__, kernel, ask)
+    return answer(kernel.py_func.__name__, kernel, arguments, ask)
 
 
 def made_of(kernel: Callable, line: str, *arguments: object) -> str:
@@ -228,7 +232,7 @@ def made_of(kernel: Callable, line: str, *arguments: object) -> str:
         first = {one.split(" ")[0]: one for one in reversed(made)}
         return "\n".join(f"{count:3} x {first[name]}" for name, count in counts.items())
 
-    return answer(f"PTX of {line}", kernel, ask)
+    return answer(f"PTX of {line}", kernel, arguments, ask)
 
 
 def compared(kernels: Mapping[str, Callable], num_threads: int, *arguments: object) -> Table:
@@ -253,18 +257,31 @@ def compared(kernels: Mapping[str, Callable], num_threads: int, *arguments: obje
 
     rows, unknown = [], [UNKNOWN] * (len(COLUMNS) - 1)
     for name, kernel in kernels.items():
-        found = answer(name, kernel, lambda kernel=kernel: row(kernel))
+        found = answer(name, kernel, arguments, lambda kernel=kernel: row(kernel))
         rows.append((name, *(unknown if found == UNKNOWN else found)))
     return Table("On an H100 (sm_90)", COLUMNS, tuple(rows), note=NOTE)
 
 
-def answer(name: str, kernel: Callable, ask: Callable) -> object:
-    """ask() where the record's compiler is installed; otherwise the answer recorded under `name`
-    for a kernel with this source, or UNKNOWN."""
-    source = sha256("".join(sources(kernel)).encode()).hexdigest()[:16]
+def answer(
+    name: str,
+    kernel: Callable,
+    arguments: Sequence[object],
+    ask: Callable[[], object],
+    counts: Sequence[int] = (),
+) -> object:
+    """The answer that is recorded under `name` for this kernel and arguments of these types. If
+    there is none, ask(), where the record's compiler is installed, or else UNKNOWN.
+
+    counts  of a run, if the answer is about one
+    """
+    types_ = [str(getattr(argument, "dtype", type(argument))) for argument in arguments]
+    text = "".join([*sources(kernel), *types_, *map(str, counts)])
+    source = sha256(text.encode()).hexdigest()[:16]
+    found = recorded()["answers"].get(name, {})
+    if found.get("source") == source and not {RECORDING, ASKING} & os.environ.keys():
+        return found["answer"]
     if not is_asked():
-        found = recorded()["answers"].get(name, {})
-        return found["answer"] if found.get("source") == source else UNKNOWN
+        return UNKNOWN
     said = ask()
     if RECORDING in os.environ:
         answers = recorded()["answers"] | {name: {"source": source, "answer": said}}
@@ -274,13 +291,15 @@ def answer(name: str, kernel: Callable, ask: Callable) -> object:
 
 
 def sources(kernel: Callable, seen: tuple[str, ...] = ()) -> Iterator[str]:
-    """The source of a kernel and of the device functions that it calls."""
+    """The source of a kernel and of the device functions that it calls, with their constants."""
     function = kernel.py_func
     yield inspect.getsource(function)
     for name in function.__code__.co_names:
-        called = function.__globals__.get(name)
-        if hasattr(called, "py_func") and name not in seen:
-            yield from sources(called, (*seen, name))
+        value = function.__globals__.get(name)
+        if hasattr(value, "py_func") and name not in seen:
+            yield from sources(value, (*seen, name))
+        elif isinstance(value, CONSTANTS):
+            yield f"{name} = {value}\n"
 
 
 def is_asked() -> bool:

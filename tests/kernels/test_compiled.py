@@ -1,7 +1,9 @@
 """What the compiler made of a kernel: read from PTX and a log, and recorded for its source."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 from numba import cuda
 
@@ -22,6 +24,14 @@ def fill(out):
 @cuda.jit
 def other(out):
     out[cuda.threadIdx.x] = 1
+
+
+FACTOR = 2
+
+
+@cuda.jit
+def scaled(out):
+    out[cuda.threadIdx.x] *= FACTOR
 
 
 @pytest.mark.parametrize(
@@ -70,28 +80,44 @@ def test_registers_stack_and_spills_are_read_from_the_linkers_log(
 # The record ---------------------------------------------------------------------------------------
 
 
-def test_elsewhere_the_record_is_shown_for_the_same_source_only(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: object
-) -> None:
-    """It is kept only while notebooks are recorded. (If there is no compiler, any will do.)"""
+@pytest.fixture
+def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty record, made by the compiler that is installed. (If there is none, any will do.)"""
     file = tmp_path / "evidence.json"
-    empty = json.dumps({"compiler": compiling.installed(), "answers": {}})
-    file.write_text(empty, encoding="utf-8")
+    file.write_text(json.dumps({"compiler": compiling.installed(), "answers": {}}))
     monkeypatch.setattr(compiling, "FILE", file)
-    assert answer("other", other, lambda: "said") == "said"
+    return file
+
+
+@pytest.mark.usefixtures("record")
+def test_the_record_is_shown_for_the_same_kernel_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is kept only while notebooks are recorded."""
+    floats, ints = [np.zeros(1, np.float32)], [np.zeros(1, np.int32)]
+    assert answer("other", other, floats, lambda: "said") == "said"
     monkeypatch.setenv(compiling.RECORDING, "1")
-    answer("fill", fill, lambda: [40, "2 x 8"])
+    answer("fill", fill, floats, lambda: [40, "2 x 8"])
     monkeypatch.delenv(compiling.RECORDING)
+    assert answer("fill", fill, floats, lambda: 1 / 0) == [40, "2 x 8"]
+    asked = answer("fill", fill, ints, list), answer("fill", fill, floats, list, counts=[1])
+    assert asked == ([], []), "for other types, or another run"
+    monkeypatch.setenv(compiling.ASKING, "1")
+    assert answer("fill", fill, floats, lambda: "again") == "again"
+    monkeypatch.delenv(compiling.ASKING)
     monkeypatch.setattr(compiling, "installed", lambda: dict.fromkeys(compiling.COMPILER))
-    assert answer("fill", fill, lambda: 1 / 0) == [40, "2 x 8"]
-    assert answer("fill", other, lambda: 1 / 0) == UNKNOWN
-    assert answer("other", other, lambda: 1 / 0) == UNKNOWN, "it was not recorded"
+    assert answer("fill", fill, floats, lambda: 1 / 0) == [40, "2 x 8"]
+    assert answer("fill", other, floats, lambda: 1 / 0) == UNKNOWN
+    assert answer("other", other, floats, lambda: 1 / 0) == UNKNOWN, "it was not recorded"
     assert "? " in str(compared({"other": other}, 128, None))
 
 
-def test_a_device_function_is_part_of_the_source() -> None:
+def test_device_functions_and_constants_are_part_of_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert "def doubled" in "".join(compiling.sources(fill))
     assert "def doubled" not in "".join(compiling.sources(other))
+    before = [*compiling.sources(scaled)]
+    monkeypatch.setitem(globals(), "FACTOR", 3)
+    assert [*compiling.sources(scaled)] != before
 
 
 def test_another_version_of_any_part_is_another_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
