@@ -8,12 +8,9 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numba
 import pytest
-import torch
 
-from pa_tutorial.walk.ladder import STAGES
-from tests import absent, profiles
+from tests import profiles
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,9 +32,19 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all tests are collected: there is no garbage to find
     os.environ["PYTHONUTF8"] = "1"  # what other processes print is read as UTF-8
     if profiles.chosen(config) == "quick":
-        os.environ.update(FAST_TO_COMPILE)
-        numba.core.config.reload_config()
-    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.environ.update(FAST_TO_COMPILE)  # before Numba is imported, which reads it
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    if is_worker or not config.getoption("tx", None):  # who only starts workers needs none of it
+        configure_tests(config, is_worker)
+
+
+def configure_tests(config: pytest.Config, is_worker: bool) -> None:
+    import numba
+    import torch
+
+    from pa_tutorial.walk.ladder import STAGES
+
+    if is_worker:
         torch.set_num_threads(1)  # the workers share the cores
         numba.set_num_threads(1)
         os.environ["OMP_NUM_THREADS"] = "1"  # and so do the notebooks that they run
@@ -62,6 +69,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
     With `-m gpu`, the others may need what that machine lacks.
     """
+    from pa_tutorial.walk.ladder import STAGES
+
     name = config.option.markexpr
     if not name.isidentifier() or not collection_path.match("test_*.py"):
         return None
@@ -72,6 +81,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before options such as -k deselect any test of a file
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    from tests import absent
+
     profiles.select(config, items)
     items.sort(key=lambda item: (*FIRST, item.path.name).index(item.path.name))
     for item in items:
@@ -84,7 +95,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """All tests stay until the end, so Python needn't search them for garbage again and again."""
-    gc.collect()
     gc.freeze()
     if profiles.chosen(session.config) == "quick":
         gc.set_threshold(RARELY)

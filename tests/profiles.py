@@ -12,13 +12,12 @@ A test that takes hours is marked `hours` (`pytest --hours`); one with CUDA tens
 """
 
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 FILE = Path(__file__).with_name("rest.toml")
-UNUSED = pytest.StashKey[list[str]]()  # beginnings in rest.toml that fit no test
+NAMES = pytest.StashKey[list[str]]()  # of all tests in the files that were collected
 QUICK = pytest.StashKey[set[str]]()  # the tests of the collected files that `pytest` runs
 
 
@@ -53,9 +52,8 @@ def name_of(item: pytest.Item) -> str:
     return file.rpartition("/")[2] + colons + test
 
 
-def unused(entries: dict[str, dict], names: Iterable[str]) -> list[str]:
+def unused(entries: dict[str, dict], names: list[str]) -> list[str]:
     """Beginnings in rest.toml that fit no test, among the files that were collected."""
-    names = list(names)
     collected = {name.partition("::")[0] for name in names}
     begins = [begin for one in entries for begin in (one, *entries[one].get("keep", ()))]
     files = {begin: begin.partition("::")[0] for begin in begins}
@@ -69,7 +67,7 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     profiles = {item: profile_of(item, entries) for item in items}
     config.stash[QUICK] = {name_of(item) for item in items if profiles[item] == "quick"}
     names_tests = any("::" in arg for arg in config.args)
-    config.stash[UNUSED] = [] if names_tests else unused(entries, map(name_of, items))
+    config.stash[NAMES] = [] if names_tests else list(map(name_of, items))
     if not names_tests:
         left_out = [item for item in items if profiles[item] != chosen(config)]
         config.hook.pytest_deselected(items=left_out)

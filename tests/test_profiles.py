@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.profiles import UNUSED, waits
+from tests.profiles import NAMES, load, unused, waits
 
 
 def test_every_entry_begins_the_id_of_a_test(request: pytest.FixtureRequest) -> None:
     """Else a renamed test would move into `make test` without anyone noticing."""
-    assert request.config.stash[UNUSED] == []
+    assert unused(load(), request.config.stash[NAMES]) == []
 
 
 def test_what_an_entry_keeps_runs() -> None:

@@ -11,8 +11,10 @@ from pa_tutorial.bench.engine_ways import GATHERS, WAYS
 from pa_tutorial.viz.cpu_measured import RESULTS
 from pa_tutorial.viz.engine_figures import draw_step_ways
 
-# 45 + 8 tokens: a tail, and a new block on the way
-SMALL = Workload(num_requests=3, prompt_len=45, new_tokens=8, num_layers=2, max_len=64)
+# 45 + 8 tokens: a tail, and a new block on the way. The CPU kernel for heads of 64 dimensions is
+# compiled for the ladder too.
+SIZES = {"num_layers": 2, "head_size": 64, "max_len": 64}
+SMALL = Workload(num_requests=3, prompt_len=45, new_tokens=8, **SIZES)
 
 
 @pytest.fixture(scope="module")
