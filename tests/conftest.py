@@ -1,5 +1,6 @@
 """A marker per stage (`pytest -m kv_cache`), profiles (`pytest --rest`), a browser, ranks."""
 
+import atexit
 import gc
 import os
 import shutil
@@ -102,7 +103,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()  # libraries complain about objects that are never freed
+    atexit.register(gc.unfreeze)  # libraries complain about objects that are never freed
 
 
 @pytest.fixture

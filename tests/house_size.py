@@ -6,11 +6,9 @@ away in <details>.
 """
 
 import ast
-import io
 import re
 import subprocess
 import sys
-import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -21,14 +19,6 @@ import nbformat
 ROOT = Path(__file__).parent.parent
 LIMITS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 OVER, TOO_LARGE = "over", "TOO LARGE"
-NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-    tokenize.INDENT,
-    tokenize.NEWLINE,
-    tokenize.NL,
-}
 
 
 def row(kind: str, name: str, now: int) -> str:
@@ -42,10 +32,8 @@ def row(kind: str, name: str, now: int) -> str:
 
 
 def lines_of_code(source: str) -> int:
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in NO_CODE:
-            lines.update(range(token.start[0], token.end[0] + 1))
+    texts = enumerate(map(str.strip, source.splitlines()), 1)
+    lines = {number for number, text in texts if text and not text.startswith("#")}
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Expr(value=ast.Constant(value=str()), lineno=first, end_lineno=last):

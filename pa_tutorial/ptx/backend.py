@@ -21,8 +21,8 @@ CHECKS = ("memory", "init", "sync")  # thread blocks side by side; the simulator
 class Compiled:
     """One of our CUDA backends, or a reader's KernelFile, with its kernels compiled for a GPU.
 
-    Its launches need CPU tensors. Ours show scores, maximum, sum and weights; the naive kernel
-    shows its scores.
+    Its launches need CPU tensors. Ours show scores, maximum, sum and weights, and in float32 the
+    sums of rows; the naive kernel shows its scores.
     """
 
     backend: Backend
@@ -75,14 +75,17 @@ class CompiledLaunch:
 
     def probe(self) -> Intermediates:
         """Run it; return `out` and, of our kernels, what they leave in shared memory on the way to
-        it. (The sums of rows of V stay in registers; the output is made of them.)"""
+        it. The sums of rows of V stay in registers. In float32 the output is these sums; otherwise
+        they are rounded to it, and only the output can be seen."""
         found = {"out": self.run()}
         if isinstance(self.launch, NaiveLaunch):
-            found["qk"] = by_token(self.reports[0], 0, self.launch)
-        elif isinstance(self.launch, PartitionedLaunch):
+            return found | {"qk": by_token(self.reports[0], 0, self.launch)}
+        if isinstance(self.launch, PartitionedLaunch):
             found |= intermediates_of_v2(*self.reports, self.launch)
         elif isinstance(self.launch, CudaLaunch):
             found |= intermediates_of_paged(self.reports[0], self.launch)
+        if isinstance(self.launch, OURS) and self.out.dtype == torch.float32:
+            found["accs"] = self.out
         return found
 
 

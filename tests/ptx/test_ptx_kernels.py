@@ -46,7 +46,11 @@ def test_the_compiled_kernel_computes_and_moves_what_the_simulated_one_does(
     compiled = Compiled(backend_named(name)).prepare(step, **sizes)
     reports = simulated.simulate(trace="all", checks=())
     found = compiled.probe()
-    for quantity in ("qk",) if name == "cuda_naive" else ("qk", "qk_max", "exp_sum", "logits"):
+    quantities = ["qk"]
+    if name != "cuda_naive":
+        quantities += ["qk_max", "exp_sum", "logits"]
+        quantities += ["accs"] * (problem.dtype == torch.float32)
+    for quantity in quantities:
         expected = torch.from_numpy(problem.expected()[quantity])
         torch.testing.assert_close(found[quantity].double(), expected, rtol=1e-5, atol=1e-5)
     out = found["out"]
