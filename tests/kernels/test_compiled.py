@@ -80,18 +80,14 @@ def test_registers_stack_and_spills_are_read_from_the_linkers_log(
 # The record ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty record, made by the compiler that is installed. (If there is none, any will do.)"""
+def test_the_record_is_shown_for_the_same_kernel_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is kept only while notebooks are recorded. (If there is no compiler, any will do.)"""
     file = tmp_path / "evidence.json"
-    file.write_text(json.dumps({"compiler": compiling.installed(), "answers": {}}))
+    empty = json.dumps({"compiler": compiling.installed(), "answers": {}})
+    file.write_text(empty, encoding="utf-8")
     monkeypatch.setattr(compiling, "FILE", file)
-    return file
-
-
-@pytest.mark.usefixtures("record")
-def test_the_record_is_shown_for_the_same_kernel_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is kept only while notebooks are recorded."""
     floats, ints = [np.zeros(1, np.float32)], [np.zeros(1, np.int32)]
     assert answer("other", other, floats, lambda: "said") == "said"
     monkeypatch.setenv(compiling.RECORDING, "1")
