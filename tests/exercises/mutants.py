@@ -137,7 +137,8 @@ def time_limit() -> Iterator[None]:
         raise EndlessError
 
     previous = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    # Again and again, because Python ignores what is raised while an object is finalized.
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS, SECONDS)
     try:
         yield
     finally:
