@@ -6,6 +6,7 @@ apart, and their lightness differs, so grey prints work.
 """
 
 import io
+import os
 import re
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ SEQUENCES = ("#332288", "#CFE08A", "#4D5A2A", "#E3C9B0", "#661100", "#882255")
 UNUSED_HATCH = "////"  # means unused, in every figure, and nothing else
 
 SVG, PNG = "image/svg+xml", "image/png"
+SVG_ONLY = "PA_TUTORIAL_SVG_ONLY"  # if set, notebooks get no PNG, which takes as long to draw
 # Coordinates get two digits: 1/7,200 inch is precise enough and saves a third of the space.
 PLACE = re.compile(rb"\b([1-9]\d*\.\d\d)\d+")  # not the small factors that scale letters
 WIDTH = 7.2  # inches: the width of a notebook's text
@@ -115,7 +117,10 @@ class Shown:
     def _repr_mimebundle_(self, **options: object) -> tuple[dict, dict]:
         alt = self.figure.get_suptitle().replace("\n", " ")
         one_line = " ".join(svg(self.figure).decode().split())  # else a picture is 5,000 lines
-        bundle = {SVG: one_line, PNG: png(self.figure), "text/plain": alt}
+        bundle = {SVG: one_line, "text/plain": alt}
+        if os.environ.get(SVG_ONLY):
+            return bundle, {}
+        bundle[PNG] = png(self.figure)
         return bundle, {PNG: {"width": round(WIDTH * 100), "alt": alt}}
 
 
