@@ -39,7 +39,7 @@ OF_FILE = {
     "v1": (*SHAPES, *EDGES),
     "vectors": (*SHAPES, *EDGES),
     "v2": (
-        *("worked_example", "gqa", "bfloat16"),
+        *("worked_example", "gqa", "bfloat16", "one_full_block"),
         *("very_deep_negative_scores", "drifting_scores", "long_context"),
     ),
 }

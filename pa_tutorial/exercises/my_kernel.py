@@ -49,7 +49,7 @@ def save(mine: KernelFile) -> None:
     if not yours:
         print(f"None of these functions is yours yet, so {path.name} isn't written.")
         return
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    before = text_in(path) if path.exists() else ""
     try:
         kept = parts_of(before, path.name) if before else {}
     except MyKernelError:
@@ -77,14 +77,21 @@ def saved(kernel: str) -> tuple[str, ...]:
         print(f"{path.name} doesn't exist yet, so all functions are ours.")
         return ()
     try:
-        parts = parts_of(path.read_text(encoding="utf-8"), path.name)
+        parts = parts_of(text_in(path), path.name)
     except MyKernelError as error:
         print(f"{error} All functions are ours.")
         return ()
-    wanted, known = functions_in(KernelFile(kernel).text()), names_in(kernel)
-    theirs = names_of_reader(parts) & wanted
-    # A function for a later kernel, such as load_key with vector loads, doesn't fit into v1.
-    yours = sorted(name for name in theirs if names_used(parts["function", name]) <= known)
+    ours, known = pieces(KernelFile(kernel).text()), names_in(kernel)
+    wanted = {name for kind, name in ours if kind == "function"}
+    yours = []
+    for name in sorted(names_of_reader(parts) & wanted):
+        theirs, expected = parameters(parts["function", name]), parameters(ours["function", name])
+        if len(theirs) != len(expected):
+            taken, must = (", ".join(names) for names in (theirs, expected))
+            print(f"{path.name} is old: {name} takes ({taken}), and it must take ({must}).")
+        # A function for a later kernel, such as load_key with vector loads, doesn't fit into v1.
+        elif names_used(parts["function", name]) <= known:
+            yours.append(name)
     print(f"{path.name}: {whose(wanted, set(yours))}")
     return tuple(parts["function", name].strip() + "\n" for name in yours)
 
@@ -96,7 +103,7 @@ def load(path: Path, kernel: str) -> KernelFile:
     """
     if not path.exists():
         raise MyKernelError(f"{path} doesn't exist.")
-    text = path.read_text(encoding="utf-8")
+    text = text_in(path)
     parts, wanted = parts_of(text, path), functions_in(KernelFile(kernel).text())
     if missing := sorted(wanted - functions_in(text)):
         raise MyKernelError(f"{path} isn't a complete {kernel}: it lacks {', '.join(missing)}.")
@@ -104,8 +111,17 @@ def load(path: Path, kernel: str) -> KernelFile:
     return KernelFile(kernel, text)
 
 
+def text_in(path: Path) -> str:
+    """Bytes that aren't UTF-8 are kept as they are; parts_of refuses them."""
+    return path.read_text(encoding="utf-8", errors="surrogateescape")
+
+
 def parts_of(text: str, name: object) -> dict[tuple[str, str], str]:
     """The definitions of a saved file. Raises MyKernelError unless it is one, and Python."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise MyKernelError(f"{name} is damaged: it isn't UTF-8.") from None
     try:
         parts = pieces(text)
         yours = names_of_reader(parts)
@@ -123,12 +139,20 @@ def names_of_reader(parts: Mapping[tuple[str, str], str]) -> set[str]:
     if YOURS not in parts:
         return set()
     (node,) = ast.parse(parts[YOURS].strip()).body
-    return set(ast.literal_eval(node.value))
+    names = ast.literal_eval(node.value)
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"YOURS is {names!r}; it must be a tuple of names")
+    return set(names)
 
 
 def names_in(kernel: str) -> set[str]:
     """What a function of a kernel can use."""
     return {*vars(KernelFile(kernel).module()), *dir(builtins)}
+
+
+def parameters(function: str) -> list[str]:
+    (node,) = ast.parse(function.strip()).body
+    return [argument.arg for argument in node.args.args]
 
 
 def names_used(function: str) -> set[str]:
@@ -156,13 +180,11 @@ def whose(names: set[str], yours: set[str]) -> str:
 def loses(before: str, parts: Mapping[tuple[str, str], str]) -> bool:
     """Whether a text has anything, apart from its constants, that the new file hasn't."""
     try:
-        old, statements = pieces(before), ast.parse(before).body
-    except SyntaxError:
-        return True
-    if YOURS not in old:  # it is another file, or a damaged one
+        old = parts_of(before, "")
+    except MyKernelError:  # it is another file, or a damaged one
         return True
     functions = [(key, text) for key, text in old.items() if key[0] == "function"]
-    return len(old) < len(statements) or any(
+    return len(old) < len(ast.parse(before).body) or any(
         parts.get(key, "").strip() != text.strip() for key, text in functions
     )
 
@@ -172,5 +194,5 @@ def keep_beside(path: Path, text: str) -> str:
     number = 1
     while (beside := path.with_name(f"{path.stem}_{number}.py")).exists():
         number += 1
-    beside.write_text(text, encoding="utf-8")
+    beside.write_text(text, encoding="utf-8", errors="surrogateescape")
     return beside.name

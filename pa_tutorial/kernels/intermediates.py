@@ -126,6 +126,11 @@ def scores(
     for snapshot in report.at(where):
         head, sequence, partition = snapshot.block
         start, seq_len = partition * partition_size, int(seq_lens[sequence])
+        if start >= seq_len:
+            raise RuntimeError(
+                f"thread block {snapshot.block} went on to {where!r}, but its partition begins at "
+                f"token {start} and the sequence has {seq_len}: it has nothing to do"
+            )
         end = min(start + partition_size, seq_len) if partition_size else seq_len
         found[sequence, head, start:end] = as_tensor(snapshot[name][: end - start])
     return found

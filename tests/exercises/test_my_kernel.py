@@ -64,6 +64,10 @@ DAMAGED: dict[str, Callable[[str], str]] = {
     "is damaged: ": lambda text: text.replace("def load_key(", "def load_key((("),
     "YOURS is missing": lambda text: text.replace("YOURS = (", "MINE = ("),
     "YOURS names load_key, which it lacks": lambda text: text.replace("load_key(k_v", "load(k_v"),
+    "YOURS is 5; it must be": lambda text: text.replace(
+        'YOURS = (\n    "load_key",\n)', "YOURS = 5"
+    ),
+    "it isn't UTF-8": lambda text: text.replace("# ", "# \udcff", 1),
 }
 
 
@@ -73,7 +77,7 @@ def test_a_damaged_file_is_named_kept_and_ours_take_over(
 ) -> None:
     save(KernelFile("v1", BY_ELEMENT))
     damaged = DAMAGED[words](path.read_text(encoding="utf-8"))
-    path.write_text(damaged, encoding="utf-8")
+    path.write_text(damaged, encoding="utf-8", errors="surrogateescape")
     assert saved("v1") == ()
     said = capsys.readouterr().out
     assert words in said
@@ -81,7 +85,18 @@ def test_a_damaged_file_is_named_kept_and_ours_take_over(
     with pytest.raises(MyKernelError, match=words):
         load(path, "v1")
     save(KernelFile("v1", BY_ELEMENT))
-    assert damaged == (path.parent / "my_kernel_1.py").read_text(encoding="utf-8")
+    kept = (path.parent / "my_kernel_1.py").read_text(encoding="utf-8", errors="surrogateescape")
+    assert kept == damaged
+
+
+def test_ours_takes_the_place_of_a_function_with_old_parameters(
+    path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    save(KernelFile("v1", BY_ELEMENT))
+    now = path.read_text(encoding="utf-8")
+    path.write_text(now.replace("load_key(k_vecs, k_block,", "load_key(k_vecs,"), encoding="utf-8")
+    assert saved("v1") == ()
+    assert "my_kernel.py is old: load_key takes (k_vecs, physical" in capsys.readouterr().out
 
 
 def test_a_file_without_the_kernel_is_refused(path: Path) -> None:

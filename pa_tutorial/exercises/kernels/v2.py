@@ -44,7 +44,7 @@ def bounds_of_partition(partition_idx, seq_len):  # num_tokens, (start_block_idx
 def paged_attention_v2(
     exp_sums, max_logits, tmp_out, q, k_cache, v_cache, scale, block_tables, seq_lens, alibi_slopes
 ):  # exp_sums, max_logits [num_seqs, num_heads, max_num_partitions]; tmp_out [..., HEAD_SIZE]
-    head_idx, seq_idx, partition_idx = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z
+    head_idx, seq_idx, partition_idx = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z  # NEW
     kv_head_idx, seq_len = head_idx // NUM_QUERIES_PER_KV, seq_lens[seq_idx]
     block_table, slope = block_tables[seq_idx], alibi_slopes[head_idx]
     num_tokens, blocks = bounds_of_partition(partition_idx, seq_len)
