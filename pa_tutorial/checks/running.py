@@ -27,6 +27,7 @@ class Trial:
     references  name of the reference -> function that computes quantity -> array
     bounds      quantity -> largest error that passes
     axes        what each dimension of `out` counts
+    trace       function -> what a kernel with it accesses; None if nobody asks
     """
 
     name: str
@@ -37,6 +38,7 @@ class Trial:
     bounds: Mapping[str, float]
     axes: tuple[str, ...]
     problem: object = None
+    trace: Callable[[Function | None], Any] | None = None
 
 
 class CheckFailure(ShortInNotebooks, AssertionError):

@@ -22,7 +22,7 @@ from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, Geometry
 from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE
 from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache
-from pa_tutorial.simt import Trace, global_traffic, simulate
+from pa_tutorial.simt import Report, Trace, global_traffic, simulate
 from pa_tutorial.walk.calls import AnswerError
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.problem import DecodeProblem
@@ -107,6 +107,10 @@ def kernel_trial(file: str, problem: DecodeProblem, *beside: str) -> Trial:
             require_few_transactions(launch, launch_of(file, problem), ARRAYS[file])
         return found
 
+    def trace(answer: Callable | None) -> Trace:
+        launch = launch_of(file, problem, *([answer] if answer else []))
+        return launch.traced(collect=True, max_turns=MOST_TURNS)
+
     return Trial(
         name=f"{problem.name}, in partitions" if file == "v2" else problem.name,
         isolates=problem.isolates,
@@ -116,6 +120,7 @@ def kernel_trial(file: str, problem: DecodeProblem, *beside: str) -> Trial:
         bounds=bounds,
         axes=problem.axes,
         problem=problem,
+        trace=trace,
     )
 
 
@@ -187,16 +192,20 @@ def slot_trial(
     layout = VllmLayout(6, num_heads, head_size, block_size, dtype)
     key = torch.randn(len(slots), num_heads, head_size, generator=seeded_torch(7, draw)).to(dtype)
 
-    def run(answer: Callable | None) -> Mapping[str, Tensor]:
-        require_written(answer)
+    def launched(answer: Callable | None, **options: object) -> tuple[Tensor, Report]:
         file = KernelFile("naive", *([answer] if answer else []))
         module = file.module(HEAD_SIZE=head_size, BLOCK_SIZE=block_size, DTYPE=dtype)
         k_cache = layout.empty()[0].fill_(EMPTY)
-        with simulate(max_turns=MOST_TURNS):
+        with simulate(max_turns=MOST_TURNS, **options):
             module.write_keys[len(slots), module.NUM_THREADS](
                 as_stored(k_cache), as_stored(key), slot_mapping
             )
-        return {"out": k_cache.float()}
+        return k_cache.float(), module.write_keys.report
+
+    def run(answer: Callable | None) -> Mapping[str, Tensor]:
+        require_written(answer)
+        k_cache, _ = launched(answer)
+        return {"out": k_cache}
 
     def right() -> Mapping[str, Tensor]:
         k_cache, v_cache = (cache.fill_(EMPTY) for cache in layout.empty())
@@ -213,6 +222,7 @@ def slot_trial(
         references={"reshape_and_cache": right},
         bounds={"out": 0},
         axes=("block", "head", "piece", "slot", "number"),
+        trace=lambda answer: launched(answer, trace=0, collect=True)[1].trace,
     )
 
 

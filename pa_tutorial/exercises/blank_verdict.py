@@ -364,11 +364,9 @@ def draw(blank: Blank, function: Callable, trial: Trial) -> None:
 
     kind, array = blank.picture.split()
     traces = {}
-    for words, functions in (("yours", [function]), ("right", [])):
-        launch = launch_of(blank.file, trial.problem, *functions)
+    for words, answer in (("yours", function), ("right", None)):
         try:
-            trace = launch.traced(collect=True, max_turns=MOST_TURNS)
-            traces[words] = trace.only(array=array, kind=kind)
+            traces[words] = trial.trace(answer).only(array=array, kind=kind)
         except Exception:  # the verdict says what is wrong
             return
     if len(traces["yours"]):

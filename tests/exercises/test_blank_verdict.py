@@ -2,8 +2,10 @@
 
 from itertools import count
 
+import IPython
 import pytest
 
+from pa_tutorial.checks import attempt
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.text_changes import compiled
@@ -48,3 +50,22 @@ def test_a_blank_in_plain_python_is_stopped_too() -> None:
     first, *body = blank.source.strip().splitlines(keepends=True)
     function = function_of(blank, "".join([first, "    while True:\n        pass\n", *body]))
     assert "4000 lines and no end: line 2: while True:" in verdict(blank, function)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [("write_keys", "offset, d % X]", "0, d % X]"), ("load_key", "j * THREAD_G", "0 * THREAD_G")],
+)
+@pytest.mark.parametrize("ending", ["", "    ...\n"], ids=["finished", "unfinished"])
+def test_a_readers_accesses_are_drawn_beside_the_right_ones(
+    name: str, right: str, wrong: str, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr(IPython, "get_ipython", lambda: "a notebook")
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    blank = all_blanks()[name]
+    for text in (blank.source, blank.source.replace(right, wrong)):
+        attempt(name, function_of(blank, text + ending))
+    titles = [one.figure.get_suptitle() for one in shown]
+    assert titles[0].startswith("Your threads ")
+    assert titles[1].endswith("by the wrong threads, or by none")
