@@ -31,6 +31,7 @@ STATEMENT = re.compile(r"(?:@(!?[\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
 OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
 NAME = re.compile(r"(?<![\w$.])%?[A-Za-z_$][\w$]*")
 DYNAMIC_ALIGNMENT = 16
+OLDEST = 70  # sm_70: since Volta, a warp's lanes run independently, as here
 
 
 class PtxError(ShortInNotebooks, ValueError):
@@ -92,7 +93,6 @@ class Kernel:
     """
 
     name: str
-    target: str
     parameters: dict[str, Parameter]
     registers: dict[str, str] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
@@ -135,19 +135,18 @@ def parse(text: str, name: str = "") -> Kernel:
 
     name  a piece of the kernel's name, if the text has several
 
-    Raises PtxError, with the line, for text that isn't PTX, is cut short, or has no such kernel.
+    Raises PtxError, with the line, for text that isn't PTX, is for another target than a GPU of
+    compute capability 7.0 or newer, is cut short, or has no such kernel.
     """
     blank = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     lines = _Lines(blank)
-    target = re.search(r"\.target\s+(\w+)", blank)
-    if target is None:
-        raise PtxError("the text isn't PTX: it has no line with .target")
+    _require_target(blank, lines)
     entries = [entry for entry in ENTRY.finditer(blank) if name in entry[1]]
     if len(entries) != 1:
         found = ", ".join(entry[1] for entry in ENTRY.finditer(blank)) or "none"
         raise PtxError(f"name is {name!r}; it must be part of exactly one kernel's name: {found}")
     (entry,) = entries
-    kernel = Kernel(entry[1], target[1], _parameters(entry[2] or "", lines.number(entry.start())))
+    kernel = Kernel(entry[1], _parameters(entry[2] or "", lines.number(entry.start())))
     end = _Body(kernel, blank, entry.end(), lines).read()
     for declaration in SHARED.finditer(blank[: entry.start()]):  # those that this kernel uses
         if declaration[1] in blank[entry.end() : end]:
@@ -165,6 +164,29 @@ class _Lines:
         return bisect_right(self.starts, at)
 
 
+def _require_target(text: str, lines: _Lines) -> None:
+    target = re.search(r"\.target\s+(\w+)", text)
+    if target is None:
+        raise PtxError("the text isn't PTX: it has no line with .target")
+    sm = re.fullmatch(r"sm_(\d+)[af]?", target[1])
+    if not sm or int(sm[1]) < OLDEST:
+        raise PtxError(
+            f"line {lines.number(target.start())} of the PTX: .target is {target[1]}; it must be "
+            f"sm_{OLDEST} or newer: older GPUs run the lanes of a warp in lockstep"
+        )
+    size = re.search(r"\.address_size\s+(\d+)", text)
+    if size and size[1] != "64":
+        line = lines.number(size.start())
+        raise PtxError(f"line {line} of the PTX: .address_size is {size[1]}; it must be 64")
+
+
+def _size(type_: str, line: int) -> int:
+    try:
+        return size_of(type_)
+    except ValueError as error:
+        raise PtxError(f"line {line} of the PTX: {error}") from None
+
+
 def _parameters(text: str, line: int) -> dict[str, Parameter]:
     parameters, used = {}, 0
     for declaration in filter(None, map(str.strip, text.split(","))):
@@ -172,7 +194,7 @@ def _parameters(text: str, line: int) -> dict[str, Parameter]:
         if found is None:
             raise PtxError(f"line {line} of the PTX: what parameter is {declaration!r}?")
         alignment, type_, name, count = found.groups()
-        num_bytes = size_of(type_) * int(count or 1)
+        num_bytes = _size(type_, line) * int(count or 1)
         offset = round_up(used, int(alignment or size_of(type_)))
         parameters[name] = Parameter(offset, type_, num_bytes)
         used = offset + num_bytes
@@ -185,8 +207,8 @@ def _declare(kernel: Kernel, text: str, line: int) -> None:
     if found is None:
         raise PtxError(f"line {line} of the PTX: what variable is {text.strip()!r}?")
     space, alignment, type_, name, count = found.groups()
-    num_bytes = None if count == "" else size_of(type_) * int(count or 1)
-    kernel.declare(space, name, num_bytes, int(alignment or size_of(type_)))
+    num_bytes = None if count == "" else _size(type_, line) * int(count or 1)
+    kernel.declare(space, name, num_bytes, int(alignment or _size(type_, line)))
 
 
 class _Body:
@@ -248,7 +270,7 @@ class _Body:
         found = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text)
         if found is None:
             raise PtxError(f"line {line} of the PTX: what registers are {text!r}?")
-        size_of(found[1])
+        _size(found[1], line)
         scope = f".{self.num_scopes}" if len(self.scopes.maps) > 1 else ""
         for name, count in re.findall(r"([\w$%]+)(?:<(\d+)>)?", found[2]):
             for number in range(int(count)) if count else [""]:

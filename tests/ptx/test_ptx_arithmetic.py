@@ -244,6 +244,14 @@ def test_sums_and_products_are_rounded_to_nearest(
     assert same(got, [rounded(exact(Fraction(x), Fraction(y)), dtype) for x, y in rows])
 
 
+@pytest.mark.parametrize(("type_", "dtype"), [("f32", np.float32), ("f64", np.float64)])
+def test_a_quotient_is_rounded_to_nearest(type_: str, dtype: type) -> None:
+    a, b = floats(dtype), near(dtype)
+    got = computed(f"div.rn.{type_} {{d}}, {{0}}, {{1}}", type_, (type_, a), (type_, b))
+    rows = zip(a.tolist(), b.tolist(), strict=True)
+    assert same(got, [rounded(Fraction(x) / Fraction(y), dtype) for x, y in rows])
+
+
 def test_half_fma_rounds_once() -> None:
     a, b, c = (near(np.float16) for _ in range(3))
     operands = ("f16", a), ("f16", b), ("f16", c)
@@ -385,6 +393,8 @@ def test_saturation_and_flushing() -> None:
 @pytest.mark.parametrize(("name", "function"), [
     ("ex2.approx.ftz.f32", np.exp2), ("rcp.rn.f32", np.reciprocal), ("sqrt.rn.f32", np.sqrt),
     ("lg2.approx.f32", np.log2), ("neg.f32", np.negative), ("abs.f32", np.abs),
+    ("rsqrt.approx.f32", lambda x: x**-0.5), ("tanh.approx.f32", np.tanh),
+    ("sin.approx.f32", np.sin), ("cos.approx.f32", np.cos),
 ])  # fmt: skip
 def test_functions_of_one_number(name: str, function: Callable) -> None:
     a = np.abs(near(np.float32)) % 30 + np.float32(0.01)

@@ -1,6 +1,9 @@
 """Wrong programs, and text that can't be run: each is named, with its line."""
 
+import operator
 import re
+from collections.abc import Callable
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -145,6 +148,44 @@ def test_atomics_do_not_race() -> None:
     assert array[:4].tolist() == [sum(range(32)), 31, 7, 0]
 
 
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [
+        ("min.s32", min),
+        ("max.u32", max),
+        ("and.b32", operator.and_),
+        ("or.b32", operator.or_),
+        ("xor.b32", operator.xor),
+        ("exch.b32", lambda old, new: new),
+    ],
+)
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_atomics_give_each_thread_the_number_before_it(
+    name: str, exact: Callable, space: str
+) -> None:
+    """The old numbers are those of some order of the threads: of theirs, here."""
+    numbers = np.random.default_rng(0).integers(0, 1 << 31, 33, np.uint32)
+    array, place = numbers[1:].copy(), "[%rd11]" if space == "global" else "[s]"
+    before = f"mov.u32 %r3, {numbers[0]}; setp.eq.u32 %p1, %r0, 0; "
+    run(f"ld.global.u32 %r4, [%rd1]; bar.sync 0; {before}@%p1 st.{space}.u32 {place}, %r3; "
+        f"bar.sync 0; atom.{space}.{name} %r5, {place}, %r4; bar.sync 0; "
+        "st.global.u32 [%rd1], %r5;", array)  # fmt: skip
+    assert array.tolist() == [*accumulate(numbers.tolist(), exact)][:-1]
+
+
+def test_a_barrier_of_a_warp_orders_its_lanes_and_no_other_warp() -> None:
+    body = TO_SHARED + (
+        "st.shared.u32 [%r1], %r0; bar.warp.sync -1; xor.b32 %r4, %r2, {distance}; "
+        "mov.u32 %r5, s; add.s32 %r4, %r4, %r5; ld.shared.u32 %r3, [%r4]; "
+        "st.global.u32 [%rd1], %r3;"
+    )
+    array = np.zeros(64, np.uint32)
+    run(body.format(distance=4), array)
+    assert array.tolist() == [t ^ 1 for t in range(64)]
+    with pytest.raises(PtxFault, match=r"race: .* does a read where .* did a write"):
+        run(body.format(distance=128), array)
+
+
 def test_lanes_wait_for_those_that_come_later() -> None:
     """Half of the warp gets to the shuffle by a jump back: its address is the lower one."""
     body = (
@@ -222,7 +263,10 @@ RIGHT = text_of("st.global.u32 [%rd1], %r0;")
         (RIGHT.replace("ret;", "wgmma.fence.sync.aligned; ret;"), r"line 15 .*wgmma\.fence"),
         (RIGHT.replace("ret;", "add.s32 %r1, %r99, 1; ret;"), "line 15 of the PTX: add.s32 %r1"),
         (RIGHT.replace("ret;", "bra NOWHERE; ret;"), "line 15 of the PTX: bra NOWHERE"),
-        (RIGHT.replace(".reg .pred", ".reg .b128"), "the type .b128 isn't known"),
+        (RIGHT.replace(".reg .pred", ".reg .b128"), "line 8 .* the type .b128 isn't known"),
+        (RIGHT.replace("sm_80", "sm_61"), "line 3 of the PTX: .target is sm_61; it must be sm_70"),
+        (RIGHT.replace("sm_80", "texmode_unified"), "line 3 .* .target is texmode_unified"),
+        (RIGHT.replace("address_size 64", "address_size 32"), "line 4 .* .address_size is 32"),
         (RIGHT.replace(".entry", ".func"), "part of exactly one kernel's name: none"),
         (RIGHT.replace("st.global.u32", "1st"), "line 14 of the PTX: what instruction is '1st"),
     ],
