@@ -206,33 +206,30 @@ def assembly(kernel: Callable, *arguments: object) -> str:
 
 
 def made_of(kernel: Callable, line: str, *arguments: object) -> str:
-    """What the compiler made of the lines of a kernel's file that hold this text, in PTX: each
-    instruction, how often it is there, and the operands of the first.
+    """The lines of a kernel's file that hold this text, and what the compiler made of them, in PTX:
+    each instruction, how often it is there, and the operands of the first.
 
     arguments  of a launch, whose types the kernel is compiled for
     """
     require_type(hasattr(kernel, "py_func"), "kernel", kernel, "a @cuda.jit kernel")
     require_type(isinstance(line, str), "line", line, "a piece of a line")
 
+    file = kernel.py_func.__code__.co_filename
+    numbered = enumerate(Path(file).read_text(encoding="utf-8").splitlines(), 1)
+    texts = {number: text.strip() for number, text in numbered if line in text}
+
     def ask() -> str:
         from pa_tutorial.ptx import parse, ptx_by_line
 
-        file = kernel.py_func.__code__.co_filename
         found = ptx_by_line(parse(ptx(kernel, *arguments, lineinfo=True)), file)
-        texts = Path(file).read_text(encoding="utf-8").splitlines()
-        made = [
-            one
-            for number, text in enumerate(texts, 1)
-            if line in text
-            for one in found.get(number, ())
-        ]
+        made = [one for number in texts for one in found.get(number, ())]
         if not made:
             return f"nothing: no line that is compiled holds {line!r}"
         counts = Counter(one.split(" ")[0] for one in made)
         first = {one.split(" ")[0]: one for one in reversed(made)}
         return "\n".join(f"{count:3} x {first[name]}" for name, count in counts.items())
 
-    return answer(f"PTX of {line}", kernel, arguments, ask)
+    return "\n".join([*texts.values(), answer(f"PTX of {line}", kernel, arguments, ask)])
 
 
 def compared(kernels: Mapping[str, Callable], num_threads: int, *arguments: object) -> Table:

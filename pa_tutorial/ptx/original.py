@@ -4,8 +4,8 @@
 
     python -m pa_tutorial.ptx.original PATH --record    # as notebook 12 shows it
 
-vLLM's text isn't part of this repository. The last source package that was tried is 0.8.5
-(vllm-0.8.5.tar.gz on PyPI); nvcc is needed to compile it.
+vLLM's text isn't part of this repository. Its last source package with these kernels is 0.24.0
+(vllm-0.24.0.tar.gz on PyPI, of June 2026); nvcc is needed to compile it.
 Source: vLLM, csrc/attention/attention_kernels.cuh; paged_attention_v1.cu and v2.cu.
 """
 
@@ -38,15 +38,21 @@ from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from pa_tutorial.walk.problem import DecodeProblem
 
 FILE = Path(__file__).with_name("original.json")
-KERNELS = Path("csrc/attention/attention_kernels.cuh")
+KERNELS = "attention_kernels.cuh"
+FOLDERS = ("csrc/attention", "csrc/libtorch_stable/attention")  # since 0.23.0 in the second
 TYPES = {torch.float16: "uint16_t", torch.bfloat16: "__nv_bfloat16", torch.float32: "float"}
 NUM_THREADS, PARTITION_SIZE = 128, 64
 # The kernels include these for their launches only.
-UNUSED_HEADERS = ("torch/all.h", "ATen/cuda/CUDAContext.h", "c10/cuda/CUDAGuard.h")
+UNUSED_HEADERS = (
+    *("torch/all.h", "ATen/cuda/CUDAContext.h", "c10/cuda/CUDAGuard.h"),
+    *("torch_utils.h", "torch/headeronly/core/ScalarType.h"),
+)
 PROGRAM = """
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
 #include <cstdint>
+#include <string>
+#define TORCH_UTILS_CHECK(...)  // of a function on the CPU
 #include "{kernels}"
 constexpr auto AUTO = vllm::Fp8KVCacheDataType::kAuto;
 void* kernels[] = {{
@@ -75,9 +81,13 @@ class NoOriginal(ShortInNotebooks, RuntimeError):
 
 def compiled_original(path: Path, step: DecodeStep, block_size: int) -> str:
     """The PTX of vLLM's v1, v2 and reduce kernels for the sizes of a step. Raises NoOriginal."""
-    kernels = (path / KERNELS).resolve()
-    if not kernels.is_file():
-        raise NoOriginal(f"{path} has no {KERNELS}: is it vLLM's source, up to version 0.8.5?")
+    places = [(path / folder / KERNELS).resolve() for folder in FOLDERS]
+    kernels = next((place for place in places if place.is_file()), None)
+    if kernels is None:
+        where = " or ".join(FOLDERS)
+        raise NoOriginal(
+            f"{path} has no {KERNELS} in {where}: is it vLLM's source, up to version 0.24.0?"
+        )
     if shutil.which("nvcc") is None:
         raise NoOriginal("nvcc, the compiler of NVIDIA's CUDA toolkit, isn't on the PATH")
     sizes = {"head_size": step.q.shape[-1], "block_size": block_size, "num_threads": NUM_THREADS}

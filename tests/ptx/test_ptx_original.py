@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pa_tutorial.ptx.original import (
+    FOLDERS,
     KERNELS,
     TYPES,
     compiled_original,
@@ -57,10 +58,10 @@ __global__ void paged_attention_v2_reduce_kernel(
 needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 
 
-def source(folder: Path, value: str) -> Path:
-    (folder / KERNELS).parent.mkdir(parents=True)
-    (folder / KERNELS).write_text(KERNEL.format(value=value), encoding="utf-8")
-    return folder
+def source(path: Path, value: str, folder: str = FOLDERS[0]) -> Path:
+    (path / folder).mkdir(parents=True)
+    (path / folder / KERNELS).write_text(KERNEL.format(value=value), encoding="utf-8")
+    return path
 
 
 def test_a_folder_without_the_kernels_gets_one_line(
@@ -68,7 +69,8 @@ def test_a_folder_without_the_kernels_gets_one_line(
 ) -> None:
     assert main([str(tmp_path)]) == 1
     assert capsys.readouterr().err == (
-        f"{tmp_path} has no {KERNELS}: is it vLLM's source, up to version 0.8.5?\n"
+        f"{tmp_path} has no {KERNELS} in {' or '.join(FOLDERS)}: is it vLLM's source, "
+        "up to version 0.24.0?\n"
     )
 
 
@@ -81,10 +83,11 @@ def test_without_a_compiler_there_is_one_line(
 
 
 @needs_nvcc
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_kernels_that_do_not_compile_get_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    assert main([str(source(tmp_path, "nothing[0]"))]) == 1
+    assert main([str(source(tmp_path, "nothing[0]", folder))]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert 'identifier "nothing" is undefined' in said
