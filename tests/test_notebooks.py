@@ -37,6 +37,15 @@ def outputs(cell: NotebookNode, with_png: bool) -> list[Piece]:
 
 
 @pytest.mark.parametrize("path", PATHS)
+def test_a_notebook_opens_with_few_imports(path: Path) -> None:
+    """The others stand where they are used first."""
+    cells = nbformat.read(path, as_version=4).cells
+    first = next(cell for cell in cells if cell.cell_type == "code")
+    lines = first.source.splitlines()
+    assert len([line for line in lines if line.startswith(("import ", "from "))]) <= 8
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_a_notebook_runs_and_prints_what_is_committed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
