@@ -61,6 +61,24 @@ def test_a_notebook_gets_the_same_pngs_and_answers_of_the_compiler(
     require_committed_outputs(path, with_png=True)
 
 
+WIDE, USUAL = (96, 32, "torch.bfloat16"), (64, 16, "torch.float16")
+
+
+@pytest.mark.parametrize(("number", "sizes"), [(10, USUAL), (11, WIDE), (12, USUAL), (13, WIDE)])
+def test_a_notebook_ends_with_a_readers_sizes(number: int, sizes: tuple, tmp_path: Path) -> None:
+    (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
+    text = path.read_text(encoding="utf-8")
+    together = "HEAD_SIZE, BLOCK_SIZE, DTYPE = {}, {}, {}".format
+    apart = "HEAD_SIZE = {}  #", "BLOCK_SIZE = {}  #", "DTYPE = {}  #"  # in 12
+    given = 32, 8, "torch.float16"
+    new = text.replace(together(*given), together(*sizes))
+    for line, old, size in zip(apart, given, sizes, strict=True):
+        new = new.replace(line.format(old), line.format(size))
+    assert new != text
+    (tmp_path / path.name).write_text(new, encoding="utf-8")
+    execute(tmp_path / path.name)
+
+
 def require_committed_outputs(path: Path, with_png: bool) -> None:
     committed = nbformat.read(path, as_version=4)
     assert committed.metadata == METADATA

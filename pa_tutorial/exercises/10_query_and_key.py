@@ -89,8 +89,9 @@ def require_good_shares(geometry: Geometry, trace: Trace) -> None:
         vecs = np.unique(shares.records.address[shares.threads == thread] // vec_bytes)
         if len(vecs) > geometry.NUM_VECS_PER_THREAD:
             raise AnswerError(
-                f"the answer is right, but in shared memory some vecs of share {thread} don't begin "
-                f"at a multiple of their size, {vec_bytes} bytes: no thread could read one at once"
+                f"the answer is right, but some vecs of share {thread} in shared memory don't "
+                f"begin at a multiple of their size, {vec_bytes} bytes: no thread could read one "
+                "at once"
             )
     table = shared_traffic(shares)
     found, ideal = table.total("wavefronts"), table.total("ideal")

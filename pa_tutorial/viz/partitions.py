@@ -133,7 +133,8 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Fi
     left, report = run_v2(problem, partition_size)
     left.reduce.simulate()
     whole = run_v1(problem, head).prepared.out[0, head]
-    assert torch.allclose(left.out[0, head], whole, atol=1e-3), "v2 has v1's output"
+    # Both are rounded to the type of q, and bfloat16 has only 8 bits.
+    assert torch.allclose(left.out[0, head], whole, rtol=0.02, atol=1e-3), "v2 has v1's output"
     largest, sums, outs = (t[0, head] for t in (left.max_logits, left.exp_sums, left.tmp_out))
     factors = torch.exp(largest - largest.max())
     total = float((factors * sums).sum())
