@@ -53,8 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--short",
         action="store_true",
-        help=f"of a stage that reads blocks, run only {len(SHORT_CHECK)} cases, or those of them that "
-        "it can read; every kernel mistake in tests/wrong fails at least one",
+        help=f"of a stage that reads blocks, run only {len(SHORT_CHECK)} cases, or those of them "
+        "that it can read; every kernel mistake in tests/wrong fails at least one",
     )
     parser.add_argument("--table", action="store_true", help="show every case, even if all pass")
     known = [*STAGES, *OTHERS]
