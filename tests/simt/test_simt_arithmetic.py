@@ -13,6 +13,7 @@ from numba import cuda, njit
 from numba.core.types import Array, int64
 from numba.np.numpy_support import from_dtype
 
+from pa_tutorial.simt import simulate
 from pa_tutorial.simt.arithmetic import (
     MATH,
     OPERATORS,
@@ -150,29 +151,66 @@ def test_compare_of_unsigned_and_signed_64_bits_goes_through_float64() -> None:
 
 
 HOSTILE = [-(2**63), -(2**31), -7, -2, -1, 1, 2, 3, 7, 2**31, 2**32 - 1, 2**53 + 1, 2**63 - 1]
-TYPE_PAIRS = ["int64 int64", "uint32 int64", "int64 uint64", "uint64 uint32"]
+OF_32_AND_64_BITS = ("int32", "uint32", "int64", "uint64")
 RIGHT = {
     **dict.fromkeys((ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod), HOSTILE),
     ast.LShift: [0, 1, 5, 31, 63],
     ast.RShift: [0, 1, 5, 31, 63],
     ast.Pow: [-3, -2, -1, 0, 1, 2, 3, 40, 100],
 }
+of_each_pair = pytest.mark.parametrize(
+    "types", [*product(OF_32_AND_64_BITS, repeat=2)], ids=lambda types: " ".join(types)
+)
+
+
+def pairs_of(types: tuple[str, str], numbers: list[int]) -> list[np.ndarray]:
+    """Each hostile number beside each of `numbers`, as these types have them."""
+    low = -(2**63) if types[1].startswith("i") or numbers is HOSTILE else 0
+    both = [0, *HOSTILE], [number for number in numbers if number >= low]
+    columns = [cast(np.array(c), np.dtype(t)) for c, t in zip(both, types, strict=True)]
+    return [column.ravel() for column in np.meshgrid(*columns)]
 
 
 @pytest.mark.parametrize("node", RIGHT, ids=lambda node: node.__name__)
-def test_integers_compute_as_numba_does_on_a_cpu(node: type) -> None:
+@of_each_pair
+def test_integers_compute_as_numba_does_on_a_cpu(node: type, types: tuple[str, str]) -> None:
     python, apply = OPERATORS[node][0], binary(node)
     compiled = njit(error_model="numpy")(lambda a, b: python(a, b))
-    for types in (tuple(map(np.dtype, pair.split())) for pair in TYPE_PAIRS):
-        low = 0 if node is ast.Pow and types[1].kind == "u" else -(2**63)
-        numbers = [0, *HOSTILE], [n for n in RIGHT[node] if n >= low]
-        columns = [cast(np.array(c), t) for c, t in zip(numbers, types, strict=True)]
-        left, right = (c.ravel() for c in np.meshgrid(*columns))
-        expected = [compiled(a, b) for a, b in zip(left, right, strict=True)]
-        with np.errstate(all="ignore"):
-            assert apply(left, right).tolist() == expected, types
-            one_by_one = zip(map(plain, left), map(plain, right), strict=True)
-            assert [apply(a, b) for a, b in one_by_one] == expected, types
+    left, right = pairs_of(types, RIGHT[node])
+    expected = [compiled(a, b) for a, b in zip(left, right, strict=True)]
+    with np.errstate(all="ignore"):
+        assert apply(left, right).tolist() == expected
+        one_by_one = zip(map(plain, left), map(plain, right), strict=True)
+        assert [apply(a, b) for a, b in one_by_one] == expected
+
+
+@cuda.jit
+def divided(quotients, remainders, a, b):
+    i = cuda.grid(1)
+    if i < a.size:
+        quotients[i], remainders[i] = divmod(a[i], b[i])
+
+
+@of_each_pair
+def test_divmod_computes_as_numba_does_on_a_cpu(types: tuple[str, str]) -> None:
+    left, right = pairs_of(types, HOSTILE)
+    left, right = left[right != 0], right[right != 0]
+    compiled = njit(error_model="numpy")(lambda a, b: divmod(a, b))
+    expected = [compiled(a, b) for a, b in zip(left, right, strict=True)]
+    found = np.zeros((2, left.size), divmod_type(left.dtype, right.dtype))
+    with simulate(checks=()):
+        divided[1, 256](*found, left, right)
+    assert [*zip(*found.tolist(), strict=True)] == expected
+
+
+@pytest.mark.parametrize("name", [d.name for d in DTYPES if d.kind in "iu"])
+@pytest.mark.parametrize(("python", "apply"), [(operator.neg, negative), (operator.invert, invert)])
+def test_signs_and_bits_change_as_numba_changes_them(name: str, python, apply) -> None:
+    numbers = cast(np.array([0, *HOSTILE]), np.dtype(name))
+    compiled = njit(lambda a: python(a))
+    expected = [compiled(number) for number in numbers]
+    with np.errstate(all="ignore"):
+        assert apply(numbers).tolist() == expected
 
 
 @pytest.mark.parametrize("value", [300, -1, 2**31, -(2**31) - 1, 2**40 + 5])
