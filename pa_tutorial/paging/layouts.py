@@ -253,6 +253,9 @@ def slot_mapping(
     """
     block_size = whole_number("block_size", block_size, 1, MAX_BLOCKS - 1)
     table, positions = as_row("block_table", block_table), as_row("positions", positions)
+    require(
+        len(table) or not len(positions), "block_table", [], "a row with a block for each token"
+    )
     require_below("positions", positions, len(table) * block_size)
     blocks = table[positions // block_size]
     # -1 would give slot -1, and the token wouldn't be written

@@ -112,9 +112,10 @@ DIVIDES_FIRST = ("paged_gather", "cuda_v1", "cuda_v1_vector", "cuda_v2")
         for name in ("paged_gather", "paged_online", *ON_BLOCKS)
     ],
 )
-def test_v_may_be_as_large_as_is_promised(stage: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_v_may_be_as_large_as_is_promised(stage: str, dtype: torch.dtype) -> None:
     """README.md of kernels says how large. With equal scores no exp(score - maximum) is below 1."""
-    backend, case = backend_named(stage), problem(seq_lens=(70, 70))
+    backend, case = backend_named(stage), problem(seq_lens=(70, 70), head_size=64, dtype=dtype)
     inputs = case.paged(backend.layout)
     inputs.q.zero_()
     most = FLT_MAX if stage in DIVIDES_FIRST else FLT_MAX / 70

@@ -1,5 +1,6 @@
 """Cache layouts: every number has one place, and writing, reading and kernels agree on it."""
 
+import re
 from collections.abc import Callable
 from itertools import product
 
@@ -98,6 +99,19 @@ def test_slots_follow_the_table_at_prefill_and_at_decode(table) -> None:
     assert slot_mapping(table, range(11), 8).tolist() == [*range(40, 48), 16, 17, 18]
     assert slot_mapping(table, [8, 7], 8).tolist() == [16, 47]
     assert slot_mapping(table, [], 8).dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("table", "block_size", "message"),
+    [
+        ([5, 2], 0, "block_size is 0; it must be 1 to"),
+        ([5, 2], -4, "block_size is -4; it must be 1 to"),
+        ([], 8, "block_table is []; it must be a row with a block for each token"),
+    ],
+)
+def test_what_leaves_no_slot_is_named(table: list[int], block_size: int, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        slot_mapping(table, [3], block_size)
 
 
 # Refusals
