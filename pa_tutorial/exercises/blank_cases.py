@@ -20,7 +20,7 @@ from pa_tutorial.exercises.drawing import reseeded, seeded_torch
 from pa_tutorial.exercises.kernel_file import FileLaunch, KernelFile, is_ours, is_unfinished
 from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, Geometry
-from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE
+from pa_tutorial.kernels.intermediates import REDUCED, SCORES_DONE, SUM_DONE
 from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache
 from pa_tutorial.simt import Report, Trace, global_traffic, simulate
 from pa_tutorial.walk.calls import AnswerError
@@ -35,11 +35,11 @@ EDGES = (
     *("stale_slots_far_above", "head_size_256"),
 )
 OF_FILE = {
-    "naive": (*SHAPES, *EDGES),
-    "v1": (*SHAPES, *EDGES),
-    "vectors": (*SHAPES, *EDGES),
+    "naive": (*SHAPES, "one_token", *EDGES, "drifting_over_lanes_and_warps"),
+    "v1": (*SHAPES, *EDGES, "shuffled_blocks"),  # more tokens than threads
+    "vectors": (*SHAPES, *EDGES, "shuffled_blocks"),
     "v2": (
-        *("worked_example", "gqa", "bfloat16", "one_full_block"),
+        *("worked_example", "gqa", "bfloat16", "one_full_block", "head_size_256"),
         *("very_deep_negative_scores", "drifting_scores", "long_context"),
     ),
 }
@@ -81,6 +81,8 @@ def kernel_trials(file: str, name: str, draw: int) -> list[Trial]:
     if name == "bounds_of_partition":
         pairs = ((11, 0), (16, 0), (17, 1), (25, 1), (100 + draw % 100, 3))
         trials = [*(bounds_trial(*pair) for pair in pairs), *trials]
+    if name == "largest_of_partitions":
+        trials.append(early_maximum_trial(draw))
     if name == "warp_max":
         trials.append(kernel_trial(file, problems[0], WITHOUT_A_BROADCAST))
     return trials
@@ -262,6 +264,28 @@ def bounds_trial(seq_len: int, partition_idx: int) -> Trial:
         run,
         (len(tokens), tokens[0] // 8, tokens[-1] // 8 + 1),
     )
+
+
+def early_maximum_trial(draw: int) -> Trial:
+    """More partitions than threads, and the largest maximum is the first that its thread sees."""
+    num_partitions, early = 140, draw % 12
+    max_logits = torch.randn(1, 1, num_partitions, generator=seeded_torch(3, draw))
+    max_logits[..., early] = 9
+    exp_sums = torch.ones_like(max_logits)
+    tmp_out = torch.ones(1, 1, num_partitions, 32, dtype=torch.float16)
+    seq_lens = torch.tensor([8 * num_partitions], dtype=torch.int32)
+
+    def run(answer: Callable | None) -> tuple[float]:
+        require_written(answer)
+        module = KernelFile("v2", *([answer] if answer else [])).module()
+        with simulate(watch=REDUCED, names="max_logit", max_turns=MOST_TURNS):
+            out = torch.empty_like(tmp_out[:, :, 0])
+            module.launch_reduce(out, exp_sums, max_logits, tmp_out, seq_lens)
+        (seen,) = module.reduce_partitions.report.at(REDUCED)
+        return (float(seen["max_logit"][0]),)
+
+    name = f"{num_partitions} partitions, the largest maximum in partition {early}"
+    return number_trial(name, ("max_logit",), run, (9,))
 
 
 def called(function: Callable, *arguments: int) -> tuple:

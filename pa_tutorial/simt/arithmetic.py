@@ -247,8 +247,8 @@ def _smaller_or_larger(ufunc: Callable, compare: Callable) -> Callable[..., Valu
     """min or max. Among float32 only or float64 only, a number wins over NaN, as in C; otherwise a
     comparison decides, and NaN wins if it is the first argument."""
 
-    def function(first: Value, *arguments: Value) -> Value:
-        for other in arguments:
+    def function(first: Value, second: Value, *more: Value) -> Value:
+        for other in (second, *more):
             pair = dtype_of(first), dtype_of(other)
             target = np.promote_types(*pair)
             a, b = cast(first, target), cast(other, target)

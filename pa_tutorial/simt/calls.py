@@ -124,9 +124,9 @@ class Calls(Expressions):
         try:
             signature(function).bind(*node.args)
         except TypeError:
-            raise self.source.unsupported(
-                node, f"{ast.unparse(node)}: it can't take {len(node.args)} arguments here"
-            ) from None
+            count = "1 argument" if len(node.args) == 1 else f"{len(node.args)} arguments"
+            why = f"{ast.unparse(node)}: it can't take {count} here"
+            raise self.source.unsupported(node, why) from None
 
     def _call_device_function(self, node: ast.Call, function: FunctionType) -> Run:
         by_name = self._by_name(node, function)

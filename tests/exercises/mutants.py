@@ -1,13 +1,13 @@
-"""Small mistakes in the solutions of the exercises, and which of them the cases let pass.
+"""Small mistakes in the solutions of exercises and blanks, and which of them the cases let pass.
 
-`python -m tests.exercises.mutants warp_tree` lists them for one exercise, or for all: a line of
+`python -m tests.exercises.mutants warp_tree` lists them for one of them, or for all: a line of
 the solution, what stood in its place, and the draws that accepted it.
 """
 
 import ast
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from typing import Any
@@ -15,7 +15,10 @@ from typing import Any
 from pa_tutorial.checks import check
 from pa_tutorial.checks.running import judge, one_thread
 from pa_tutorial.exercises import EXERCISES, Exercise
-from pa_tutorial.exercises.texts import BEGIN, END
+from pa_tutorial.exercises.blank import Blank, all_blanks
+from pa_tutorial.exercises.blank_verdict import verdict
+from pa_tutorial.exercises.texts import BEGIN, END, code_lines
+from tests.exercises.blank_cells import function_of
 
 SECONDS = 2  # of processor time; a case takes less, and a mutant may go on for ever
 OTHER_OPERATORS: Mapping[type, tuple[type, ...]] = {
@@ -93,11 +96,12 @@ def places(tree: ast.AST) -> Iterator[tuple[ast.AST, Any, Any]]:
                     yield holder[key], holder, key
 
 
-def mutants(exercise: Exercise) -> dict[str, tuple[str, str]]:
-    """Text of each mutant -> the lines of the solution that changed, before and after."""
-    lines = [line.strip() for line in exercise.source.splitlines()]
-    solution = range(lines.index(BEGIN) + 1, lines.index(END) + 1)
-    tree = ast.parse(exercise.source)
+def mutants(source: str, solution: Container[int]) -> dict[str, tuple[str, str]]:
+    """Text of each mutant -> the lines that changed, before and after.
+
+    solution  the lines that may change, counted from 1
+    """
+    tree = ast.parse(source)
     before, found = ast.unparse(tree), {}
     for node, holder, key in list(places(tree)):
         if getattr(node, "lineno", None) not in solution:
@@ -165,14 +169,29 @@ def accepted(exercise: Exercise, draws: tuple[int, ...]) -> dict[tuple[str, str]
     found = {}
     for draw in draws:
         check(exercise.name, draw=draw)  # without a time limit: it may import something large
-    for text, change in mutants(exercise).items():
+    lines = [line.strip() for line in exercise.source.splitlines()]
+    solution = range(lines.index(BEGIN) + 1, lines.index(END) + 1)
+    for text, change in mutants(exercise.source, solution).items():
         with suppress(EndlessError):
             if good := [draw for draw in draws if passes(exercise, text, draw)]:
                 found[change] = good
     return found
 
 
+def accepted_in_kernel(blank: Blank) -> list[tuple[str, str]]:
+    """The changes of a blank's answer that its verdict calls right."""
+    given = code_lines(blank.stub)
+    lines = enumerate(blank.source.splitlines(), start=1)
+    solution = [number for number, line in lines if line.strip() not in given]
+    found = mutants(blank.source, solution).items()
+    return [change for text, change in found if not verdict(blank, function_of(blank, text + "\n"))]
+
+
 if __name__ == "__main__":
-    for name in sys.argv[1:] or EXERCISES:
-        for (old, new), draws in accepted(EXERCISES[name], (0, 1)).items():
-            print(f"{name}\n  - {old}\n  + {new}\n  draws {draws}")
+    for name in sys.argv[1:] or (*EXERCISES, *all_blanks()):
+        if name in EXERCISES:
+            for (old, new), draws in accepted(EXERCISES[name], (0, 1)).items():
+                print(f"{name}\n  - {old}\n  + {new}\n  draws {draws}")
+        else:
+            for old, new in accepted_in_kernel(all_blanks()[name]):
+                print(f"{name}\n  - {old}\n  + {new}")

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from pa_tutorial.checks import attempt
-from pa_tutorial.exercises import EXERCISES
+from pa_tutorial.exercises import EXERCISES, answers
 from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.cells import fill
@@ -76,6 +76,13 @@ def test_a_plan_tells_what_and_not_how(blank: Blank) -> None:
     assert 3 <= blank.num_lines <= 15
     assert len(plan(blank)) <= -(-blank.num_lines // 3)
     assert not [line for line in plan(blank) if GIVEN_AWAY.search(line)]
+
+
+def test_answers_opens_all_of_a_notebook() -> None:
+    shown = answers(11)._repr_markdown_()
+    assert all(one in shown for one in ("`warp_max`", "mask //= 2", "`warp_tree`"))
+    with pytest.raises(ValueError, match="number is 99; it must be one of"):
+        answers(99)
 
 
 def lines_of_kernels() -> list[tuple[str, str, list[str]]]:

@@ -6,11 +6,19 @@ from pathlib import Path
 import pytest
 
 from pa_tutorial.exercises import Exercise
-from tests.exercises.mutants import accepted
+from pa_tutorial.exercises.blank import Blank, all_blanks
+from tests.exercises.mutants import accepted, accepted_in_kernel
 from tests.exercises.test_exercises import each
 
 DRAWS = 0, 1
 EQUIVALENT = tomllib.loads(Path(__file__).with_name("equivalent_mutants.toml").read_text("utf-8"))
+
+
+def equivalent(name: str) -> list[tuple[str, str]]:
+    """The changes of an answer that leave it right."""
+    return [
+        (one["old"].strip(), new.strip()) for one in EQUIVALENT.get(name, ()) for new in one["new"]
+    ]
 
 
 @each
@@ -19,9 +27,10 @@ EQUIVALENT = tomllib.loads(Path(__file__).with_name("equivalent_mutants.toml").r
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_only_equivalent_mutants_pass(exercise: Exercise) -> None:
     """A mutant that only one draw accepts gives the same answer different grades."""
-    known = {
-        (one["old"].strip(), new.strip()): [*DRAWS]
-        for one in EQUIVALENT.get(exercise.name, ())
-        for new in one["new"]
-    }
-    assert accepted(exercise, DRAWS) == known
+    found = accepted(exercise, DRAWS)
+    assert found == {change: [*DRAWS] for change in equivalent(exercise.name)}
+
+
+@pytest.mark.parametrize("blank", all_blanks().values(), ids=lambda blank: blank.name)
+def test_only_equivalent_mutants_of_a_blank_are_called_right(blank: Blank) -> None:
+    assert sorted(accepted_in_kernel(blank)) == sorted(equivalent(blank.name))

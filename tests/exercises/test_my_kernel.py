@@ -5,11 +5,16 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
+from pa_tutorial.bench.gpu import my_kernels
 from pa_tutorial.checks.__main__ import main
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.kernel_file import KernelFile, imported
 from pa_tutorial.exercises.my_kernel import PLACE, MyKernelError, load, save, saved
+from pa_tutorial.kernels.cuda_backends import v1_backend
+from pa_tutorial.viz.microscope import microscope
+from pa_tutorial.walk.cases import WORKED_EXAMPLE
 from tests.exercises.blank_cells import function_of
 
 BY_ELEMENT = function_of(all_blanks()["load_key"], all_blanks()["load_key"].source)
@@ -46,6 +51,14 @@ def test_a_file_is_checked_as_a_stage(path: Path, capsys: pytest.CaptureFixture)
     assert "Yours: load_key. Ours: " in capsys.readouterr().out
     assert main(["kv_cache", str(path)]) == 1
     assert "can be checked as cuda_naive" in capsys.readouterr().out
+
+
+def test_a_saved_file_runs_under_the_microscope_and_is_timed(path: Path) -> None:
+    save(KernelFile("v1", BY_ELEMENT))
+    step = WORKED_EXAMPLE.paged("vllm")
+    launch = my_kernels(path)["my cuda_v1"].prepare(step)
+    assert torch.equal(launch.run(trace=0), v1_backend.prepare(step).run())
+    assert "def load_key" in microscope(launch.report).as_json
 
 
 def test_kernels_gather_in_one_file_and_nothing_of_the_readers_is_lost(path: Path) -> None:
