@@ -1,13 +1,14 @@
 """Write pictures for slides into build/figures/: `python -m pa_tutorial.viz`.
 
-Each picture of a notebook is written as committed there, as SVG, named after the notebook and its
-cell. The pictures that README, COURSE.md and the rooms' pages show are redrawn, as SVG and PNG, and
-so is the microscope's page. `make refresh` also writes these into figures/; to add one, put its SVG
-there once.
+Each is written as SVG and PNG. A picture of a notebook is the one committed there, named after the
+notebook and its cell. The pictures that README, COURSE.md and the rooms' pages show are redrawn,
+and so is the microscope's page. `make refresh` also writes these into figures/; to add one, put its
+SVG there once.
 """
 
 import argparse
 import json
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,16 +29,17 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
 
 
-def pictures(notebook: Path) -> Iterator[tuple[str, str]]:
-    """The name and the SVG of each cell that shows one."""
+def pictures(notebook: Path) -> Iterator[tuple[str, bytes, bytes]]:
+    """The name, the SVG and the PNG of each cell that shows a picture."""
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         for output in cell.get("outputs", []):
-            if style.SVG in output.get("data", {}):
-                yield cell["id"], "".join(output["data"][style.SVG])
+            data = output.get("data", {})
+            if style.SVG in data:
+                yield cell["id"], "".join(data[style.SVG]).encode(), b64decode(data[style.PNG])
 
 
 def main() -> None:
-    what = "Write every picture of the notebooks (SVG) and of the pages (SVG and PNG) for slides."
+    what = "Write every picture of the notebooks and of the pages, as SVG and PNG, for slides."
     parser = argparse.ArgumentParser(
         prog="python -m pa_tutorial.viz",
         description=what,
@@ -55,8 +57,9 @@ def write_all(out: Path) -> None:
     """Every picture and page."""
     out.mkdir(parents=True, exist_ok=True)
     for notebook in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
-        for name, picture in pictures(notebook):
-            (out / f"{name}.svg").write_text(picture, encoding="utf-8")
+        for name, svg, png in pictures(notebook):
+            (out / f"{name}.svg").write_bytes(svg)
+            (out / f"{name}.png").write_bytes(png)
     for name, draw in FIGURES.items():
         figure = draw()
         (out / f"{name}.svg").write_bytes(style.svg(figure))
