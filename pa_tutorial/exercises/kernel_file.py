@@ -115,8 +115,15 @@ class KernelFile:
         ValueError for a name that isn't a constant of the file.
         """
         files = [KERNELS / file for file in FILES[self.name]]
-        first, *changes = [file.read_text(encoding="utf-8") for file in files]
-        text = reduce(updated, [*changes, *map(text_of, self.functions)], first)
+        text = reduce(updated, [file.read_text(encoding="utf-8") for file in files])
+        ours = pieces(text)
+        for one in self.functions:
+            change = text_of(one)
+            # After a cell with a syntax error, a name may still be our function of another file.
+            if is_ours(one):
+                (name,) = functions_in(change)
+                change = ours.get(("function", name), change)
+            text = updated(text, change)
         for name, value in constants.items():
             text = with_constant(text, name, value)
         return text

@@ -128,3 +128,10 @@ def test_ours_in_a_written_file_is_never_the_readers(
     KernelFile("v1", BY_ELEMENT).write(tmp_path / "kernel_written.py")
     written = import_module("kernel_written")
     assert KernelFile("v1", written.qk_dot, written.load_key).written() == {"load_key"}
+
+
+def test_our_function_of_another_file_does_not_take_the_place_of_ours() -> None:
+    by_element, vectors = KernelFile("v1").module().load_key, KernelFile("vectors")
+    assert KernelFile("vectors", by_element).text() == vectors.text()
+    assert KernelFile("vectors", BY_ELEMENT, by_element).text() == vectors.text()
+    assert KernelFile("vectors", BY_ELEMENT).text() != vectors.text()
