@@ -25,7 +25,7 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 # The files that take longest, so that no worker begins one of them at the end.
 FIRST = (
     *("test_notebooks.py", "test_ptx_stages.py", "test_wrong.py", "test_window_assignment.py"),
-    *("test_ladder.py", "test_exercises.py", "test_engine_failures.py"),
+    *("test_ladder.py", "test_exercises.py", "test_engine_failures.py", "test_mutants.py"),
 )
 
 
