@@ -49,7 +49,7 @@ def test_every_file_in_figures_is_drawn_by_code_and_shown_by_a_page() -> None:
 
 @pytest.mark.parametrize("path", sorted(viz.NOTEBOOKS.glob("[0-9]*.ipynb")), ids=lambda p: p.stem)
 def test_every_notebook_shows_pictures_of_one_width(path: Path) -> None:
-    found = dict(viz.pictures(path))
+    found = {name: svg.decode() for name, svg, _ in viz.pictures(path)}
     assert found
     widths = {re.search(r'<svg [^>]*?width="([\d.]+)pt"', text)[1] for text in found.values()}
     assert widths == {f"{style.WIDTH * 72:g}"}
