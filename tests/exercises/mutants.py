@@ -178,13 +178,21 @@ def accepted(exercise: Exercise, draws: tuple[int, ...]) -> dict[tuple[str, str]
     return found
 
 
-def accepted_in_kernel(blank: Blank) -> list[tuple[str, str]]:
-    """The changes of a blank's answer that its verdict calls right."""
+def mutants_of_blank(blank: Blank) -> dict[str, tuple[str, str]]:
     given = code_lines(blank.stub)
     lines = enumerate(blank.source.splitlines(), start=1)
-    solution = [number for number, line in lines if line.strip() not in given]
-    found = mutants(blank.source, solution).items()
-    return [change for text, change in found if not verdict(blank, function_of(blank, text + "\n"))]
+    return mutants(blank.source, [number for number, line in lines if line.strip() not in given])
+
+
+def accepted_in_kernel(
+    blank: Blank, known: Container[tuple[str, str]] = ()
+) -> list[tuple[str, str]]:
+    """The changes of a blank's answer that its verdict calls right, but for those that are known."""
+    return [
+        change
+        for text, change in mutants_of_blank(blank).items()
+        if change not in known and not verdict(blank, function_of(blank, text + "\n"))
+    ]
 
 
 if __name__ == "__main__":
