@@ -187,7 +187,7 @@ def mutants_of_blank(blank: Blank) -> dict[str, tuple[str, str]]:
 def accepted_in_kernel(
     blank: Blank, known: Container[tuple[str, str]] = ()
 ) -> list[tuple[str, str]]:
-    """The changes of a blank's answer that its verdict calls right, but for those that are known."""
+    """The changes of a blank's answer that its verdict calls right, except the known ones."""
     return [
         change
         for text, change in mutants_of_blank(blank).items()
