@@ -27,7 +27,7 @@ JOINED = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 INTEGER = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "mad": lambda a, b, c: a * b + c},
     **{"min": np.minimum, "max": np.maximum, "neg": np.negative, "abs": np.abs},
-    **{"div": numbers.quotient, "rem": numbers.remainder},
+    **{"div": numbers.quotient, "rem": np.fmod},
 }
 FLOAT = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": numbers.fma},
@@ -43,7 +43,7 @@ BITS = {
     **{"lop3": numbers.lut3, "prmt": numbers.permuted_bytes},
     **{"bfe": numbers.bits_of, "bfi": numbers.with_bits},
 }
-NOTHING_TO_DO = ("membar", "fence", "nanosleep", "pragma")
+NOTHING_TO_DO = ("membar", "fence", "nanosleep", "pragma", "call")
 
 
 def do_nothing(_lanes: Lanes) -> None:
@@ -290,15 +290,16 @@ class Translator(Accesses):
 
     def _cvt_pair(self, one: Instruction, target: str, source: str) -> Step:
         """Two float32 become the halves of a register, the first the upper; or 8-bit floats."""
-        codes = numbers.FLOATS_OF_8_BITS
-        expected = ["cvt", "rn", *["satfinite"] * (target in codes), target, source]
+        of_8_bits = numbers.FLOATS_OF_8_BITS
+        expected = ["cvt", "rn", *["satfinite"] * (target in of_8_bits), target, source]
         if list(one.words) != expected:
             raise one.unknown()
-        if source in codes and target == "f16x2":
+        if source in of_8_bits and target == "f16x2":
             read = self.read(one.operands[1], "b16")
 
             def exact(pair: np.ndarray) -> np.ndarray:
-                return codes[source][np.atleast_1d(pair).view(np.uint8).reshape(-1, 2)]
+                codes = np.atleast_1d(pair).view(np.uint8).reshape(-1, 2)
+                return numbers.from_8_bits(codes, source)
 
             return self._result(one.operands[0], target, exact, read)
         if source != "f32":
@@ -307,11 +308,11 @@ class Translator(Accesses):
 
         def convert(high: np.ndarray, low: np.ndarray) -> np.ndarray:
             both = np.stack(np.broadcast_arrays(*map(np.atleast_1d, (low, high))), 1)
-            if target in codes:
+            if target in of_8_bits:
                 return numbers.to_8_bits(both, target).view(np.uint16)[:, 0]
             return both.astype(np.float16) if target == "f16x2" else numbers.to_bfloat16(both)
 
-        register = "b16" if target in codes else target
+        register = "b16" if target in of_8_bits else target
         return self._result(one.operands[0], register, convert, high, low)
 
     def _setp(self, one: Instruction) -> Step:

@@ -224,7 +224,7 @@ def class_of(instruction: Instruction) -> str:
         return "syncwarp" if "warp" in words else "barrier"
     if opcode in ("shfl", "vote", "activemask"):
         return {"shfl": "shuffle"}.get(opcode, "vote")
-    if opcode in ("bra", "ret", "exit"):
+    if opcode in ("bra", "call", "ret", "exit"):
         return "branch"
     if opcode in ("mov", "cvt", "cvta", "selp"):
         return "move"
@@ -236,7 +236,8 @@ def class_of(instruction: Instruction) -> str:
 def _trace_of(machine: Machine, memory: GlobalMemory, function: FunctionType | None) -> Trace:
     kernel, log, space = machine.kernel, machine.log, memory.space
     arrays = [_traced(memory, region) for region in memory.regions]
-    arrays += [_symbol(machine, name) for name in kernel.symbols]
+    symbols = [name for name, (place, _) in kernel.symbols.items() if place in SPACES]
+    arrays += [_symbol(machine, name) for name in symbols]
     each = [_records_of(number, access, space, arrays) for number, access in enumerate(log)]
     records = np.concatenate([np.zeros(0, RECORD), *each])
     if log:  # every warp that takes part in an access executes an instruction

@@ -278,7 +278,7 @@ class Machine:
         size       bytes of an item, and number of items
         returns    the space, and for each active lane the place of its first byte in its data
         """
-        memory, num_bytes = self.memory[space], size[0] * size[1]
+        memory, num_bytes = self.memory["local" if space == "param" else space], size[0] * size[1]
         threads = np.flatnonzero(lanes.mask)
         at = number, threads, addresses
         outside = memory.outside(addresses, num_bytes)
@@ -294,10 +294,11 @@ class Machine:
             if space == "shared" and self.copies.include(read[~written]):
                 what = "read, and the thread that copies it (cp.async) hasn't waited"
             self._require(written.all(axis=1), "init", what, *at)
-        if self.ordering is not None and space != "local":
+        if self.ordering is not None and space in ("global", "shared"):
             self._look_for_races(number, kind, memory, places, num_bytes, threads)
         who = self.block_of[threads], self.thread[threads]
-        self.log.append(Access(number, kind, space, *who, addresses, num_bytes))
+        if space != "param":  # a GPU hands over numbers in registers
+            self.log.append(Access(number, kind, space, *who, addresses, num_bytes))
         return memory, places
 
     def _require(

@@ -7,19 +7,22 @@ Variables".
 import re
 from bisect import bisect_right
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 from pa_tutorial.ptx.numbers import size_of
 from pa_tutorial.tracebacks import ShortInNotebooks
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?[^{;]*\{")
+FUNCTION = re.compile(r"\.func\s*(?:\(([^)]*)\)\s*)?([\w$]+)\s*(?:\(([^)]*)\))?[^{;]*\{")
+CALL = re.compile(r"call(?:\.uni)?\s+(?:\(([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?;?$")
 PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\b.*?)?([\w$]+)(?:\[(\d+)\])?$"
 )
 VARIABLE = re.compile(
-    r"\.(shared|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?\s*;?$"
+    r"\.(shared|local|param)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?\s*;?$"
 )
 SHARED = re.compile(r"^[ \t]*(?:\.\w+\s+)*\.shared\b[^\n;]*?([\w$]+)(?:\[\d*\])?\s*;", re.M)
 # The pieces of a body: .loc and .file end with their line, statements with a semicolon.
@@ -30,6 +33,7 @@ PIECE = re.compile(
 STATEMENT = re.compile(r"(?:@(!?[\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
 OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
 NAME = re.compile(r"(?<![\w$.])%?[A-Za-z_$][\w$]*")
+RETURN = "return"  # the label behind a function's body
 DYNAMIC_ALIGNMENT = 16
 OLDEST = 70  # sm_70: since Volta, a warp's lanes run independently, as here
 
@@ -87,7 +91,8 @@ class Kernel:
     parameters    name -> Parameter, in order
     registers     name -> type; a name in an inner scope gets a suffix
     labels        name -> number of the instruction that follows
-    symbols       arrays: name -> (space, offset); the dynamic shared array has None for offset
+    symbols       arrays: name -> (space, offset); the dynamic shared array has None for offset.
+                  What a call hands over and gets back has the space "param", in local memory
     sizes         arrays: name -> bytes; the dynamic shared array has 0
     shared_bytes  static shared memory of a thread block; local_bytes: local memory of a thread
     """
@@ -139,44 +144,55 @@ def parse(text: str, name: str = "") -> Kernel:
     compute capability 7.0 or newer, is cut short, or has no such kernel.
     """
     blank = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
-    lines = _Lines(blank)
-    _require_target(blank, lines)
+    module = _Module(blank)
+    _require_target(module)
     entries = [entry for entry in ENTRY.finditer(blank) if name in entry[1]]
     if len(entries) != 1:
         found = ", ".join(entry[1] for entry in ENTRY.finditer(blank)) or "none"
         raise PtxError(f"name is {name!r}; it must be part of exactly one kernel's name: {found}")
     (entry,) = entries
-    kernel = Kernel(entry[1], _parameters(entry[2] or "", lines.number(entry.start())))
-    end = _Body(kernel, blank, entry.end(), lines).read()
-    for declaration in SHARED.finditer(blank[: entry.start()]):  # those that this kernel uses
-        if declaration[1] in blank[entry.end() : end]:
-            _declare(kernel, declaration[0], lines.number(declaration.start(1)))
+    kernel = Kernel(entry[1], _parameters(entry[2] or "", module.line(entry.start())))
+    _Body(kernel, module, entry.end()).read()
+    used = " ".join(one.text for one in kernel.instructions)
+    for declaration in SHARED.finditer(blank[: entry.start()]):
+        if declaration[1] in used:
+            _declare(kernel, declaration[0], module.line(declaration.start(1)))
     return kernel
 
 
-class _Lines:
-    """Line numbers of places in a text."""
+class _Module:
+    """A text without comments, and what is in it outside of kernels.
+
+    starts     where its lines begin
+    files      number -> name, from .file
+    functions  name -> where its head is, as FUNCTION finds it
+    scopes     numbers for the scopes in which names hold
+    """
 
     def __init__(self, text: str) -> None:
+        self.text = text
         self.starts = [0, *(found.end() for found in re.finditer(r"\n", text))]
+        self.files = dict(re.findall(r"\.file\s+(\d+)\s+\"([^\"]*)\"", text))
+        self.functions = {found[2]: found for found in FUNCTION.finditer(text)}
+        self.scopes = count(1)
 
-    def number(self, at: int) -> int:
+    def line(self, at: int) -> int:
         return bisect_right(self.starts, at)
 
 
-def _require_target(text: str, lines: _Lines) -> None:
-    target = re.search(r"\.target\s+(\w+)", text)
+def _require_target(module: _Module) -> None:
+    target = re.search(r"\.target\s+(\w+)", module.text)
     if target is None:
         raise PtxError("the text isn't PTX: it has no line with .target")
     sm = re.fullmatch(r"sm_(\d+)[af]?", target[1])
     if not sm or int(sm[1]) < OLDEST:
         raise PtxError(
-            f"line {lines.number(target.start())} of the PTX: .target is {target[1]}; it must be "
+            f"line {module.line(target.start())} of the PTX: .target is {target[1]}; it must be "
             f"sm_{OLDEST} or newer: older GPUs run the lanes of a warp in lockstep"
         )
-    size = re.search(r"\.address_size\s+(\d+)", text)
+    size = re.search(r"\.address_size\s+(\d+)", module.text)
     if size and size[1] != "64":
-        line = lines.number(size.start())
+        line = module.line(size.start())
         raise PtxError(f"line {line} of the PTX: .address_size is {size[1]}; it must be 64")
 
 
@@ -201,69 +217,87 @@ def _parameters(text: str, line: int) -> dict[str, Parameter]:
     return parameters
 
 
-def _declare(kernel: Kernel, text: str, line: int) -> None:
-    """A declaration such as .shared .align 16 .b8 name[256]; nothing after the name: one item."""
+def _declare(kernel: Kernel, text: str, line: int, suffix: str = "") -> str:
+    """A declaration such as .shared .align 16 .b8 name[256]; nothing after the name: one item.
+    Returns the name."""
     found = VARIABLE.search(" ".join(text.split()))
     if found is None:
         raise PtxError(f"line {line} of the PTX: what variable is {text.strip()!r}?")
-    space, alignment, type_, name, count = found.groups()
-    num_bytes = None if count == "" else _size(type_, line) * int(count or 1)
-    kernel.declare(space, name, num_bytes, int(alignment or _size(type_, line)))
+    space, alignment, type_, name, items = found.groups()
+    num_bytes = None if items == "" else _size(type_, line) * int(items or 1)
+    kernel.declare(space, name + suffix, num_bytes, int(alignment or _size(type_, line)))
+    return name
 
 
 class _Body:
-    """Reads a kernel's body. A brace opens a scope, whose registers have names of their own."""
+    """Reads a kernel's body, or a function's where it is called, as if it stood there. Names that
+    are declared in a scope, or in a function, get a suffix."""
 
-    def __init__(self, kernel: Kernel, text: str, start: int, lines: _Lines) -> None:
-        self.kernel, self.text, self.start, self.lines = kernel, text, start, lines
-        self.end = start
-        self.scopes: ChainMap[str, str] = ChainMap()
-        self.num_scopes = 0
-        self.files = dict(re.findall(r"\.file\s+(\d+)\s+\"([^\"]*)\"", text))
+    def __init__(
+        self,
+        kernel: Kernel,
+        module: _Module,
+        start: int,
+        names: Mapping[str, str] | None = None,
+        callers: tuple[str, ...] = (),
+    ) -> None:
+        """names    of a function: its parameters and results -> what the caller hands over
+        callers  the functions that are being called, outermost first"""
+        self.kernel, self.module, self.start, self.callers = kernel, module, start, callers
+        self.names = ChainMap(dict(names or {}))
+        self.suffixes = [f".{next(module.scopes)}" if callers else ""]
+        self.of_labels = self.suffixes[0]
         self.source: tuple[str, int] | None = None
 
-    def read(self) -> int:
-        """Returns where the body ends."""
+    def read(self) -> None:
+        """Add its instructions to the kernel's."""
         for kind, piece, line in self._pieces():
             if kind == "brace" and piece == "{":
-                self.scopes, self.num_scopes = self.scopes.new_child(), self.num_scopes + 1
+                self.names = self.names.new_child()
+                self.suffixes.append(f".{next(self.module.scopes)}")
             elif kind == "brace":
-                self.scopes = self.scopes.parents
+                self.names = self.names.parents
+                self.suffixes.pop()
             elif kind == "label":
-                self.kernel.labels[piece] = len(self.kernel.instructions)
+                self.kernel.labels[piece + self.of_labels] = len(self.kernel.instructions)
             elif kind == "place":
                 self._note_source(piece.split())
             elif piece.startswith(".reg"):
                 self._declare_registers(piece, line)
-            elif piece.startswith((".shared", ".local")):
+            elif piece.startswith((".local", ".param")):
+                name = _declare(self.kernel, piece, line, self.suffixes[-1])
+                self.names[name] = name + self.suffixes[-1]
+            elif piece.startswith(".shared"):  # one for all calls of a function
                 _declare(self.kernel, piece, line)
+            elif re.match(r"(@\S+ )?call\b", piece):
+                self._call(piece, line)
             elif not piece.startswith("."):
                 self._add(piece, line)
-        return self.end
+        if self.callers:
+            self.kernel.labels[RETURN + self.of_labels] = len(self.kernel.instructions)
 
     def _pieces(self) -> Iterator[tuple[str, str, int]]:
         """(kind, text, line) of each piece, up to the brace that ends the body."""
         at, depth = self.start, 1
         while True:
-            found = PIECE.match(self.text, at)
+            found = PIECE.match(self.module.text, at)
             if found is None:
-                rest = self.text[at:].strip()
+                rest = self.module.text[at:].strip()
                 what = f"what is {rest[:40]!r}?" if rest else "the text ends within the kernel"
-                raise PtxError(f"line {self.lines.number(at)} of the PTX: {what}")
+                raise PtxError(f"line {self.module.line(at)} of the PTX: {what}")
             kind, at = found.lastgroup, found.end()
             piece = found[kind]
             depth += {"{": 1, "}": -1}.get(piece, 0)
             if not depth:
-                self.end = at
                 return
             begin = found.start(kind) + len(piece) - len(piece.lstrip())
-            yield kind, " ".join(piece.split()), self.lines.number(begin)
+            yield kind, " ".join(piece.split()), self.module.line(begin)
 
     def _note_source(self, words: list[str]) -> None:
         """.loc 1 17 5: line 17 of file 1, in column 5; line 0 means none. In a function that was
         inlined, the line that called it follows."""
         if words[0] == ".loc":
-            file, line = self.files.get(words[1], "?"), int(words[2])
+            file, line = self.module.files.get(words[1], "?"), int(words[2])
             self.source = (file, line) if line else None
 
     def _declare_registers(self, text: str, line: int) -> None:
@@ -271,12 +305,28 @@ class _Body:
         if found is None:
             raise PtxError(f"line {line} of the PTX: what registers are {text!r}?")
         _size(found[1], line)
-        scope = f".{self.num_scopes}" if len(self.scopes.maps) > 1 else ""
-        for name, count in re.findall(r"([\w$%]+)(?:<(\d+)>)?", found[2]):
-            for number in range(int(count)) if count else [""]:
+        for name, items in re.findall(r"([\w$%]+)(?:<(\d+)>)?", found[2]):
+            for number in range(int(items)) if items else [""]:
                 here = f"{name}{number}"
-                self.scopes[here] = here + scope
-                self.kernel.registers[here + scope] = found[1]
+                self.names[here] = here + self.suffixes[-1]
+                self.kernel.registers[self.names[here]] = found[1]
+
+    def _call(self, text: str, line: int) -> None:
+        """The function's body follows the call. Its `ret` is a branch to what comes after it."""
+        found = CALL.fullmatch(text)
+        if found is None:  # such as one under a guard, which no compiler makes
+            raise PtxError(f"line {line} of the PTX: what call is {text!r}?")
+        function = self.module.functions.get(found[2])
+        if function is None:
+            raise PtxError(f"line {line} of the PTX: the text has no such function: {text}")
+        name, given = found[2], [*_names_in(found[1]), *_names_in(found[3])]
+        own = [*_names_in(function[1]), *_names_in(function[3])]
+        if name in self.callers or len(own) != len(given):
+            why = "calls itself" if name in self.callers else f"takes and gives {len(own)} values"
+            raise PtxError(f"line {line} of the PTX: {name} {why}: {text}")
+        self.kernel.instructions.append(Instruction("", ("call",), (), text, line, self.source))
+        names = dict(zip(own, map(self._renamed, given), strict=True))
+        _Body(self.kernel, self.module, function.end(), names, (*self.callers, name)).read()
 
     def _add(self, text: str, line: int) -> None:
         found = STATEMENT.match(text)
@@ -285,9 +335,19 @@ class _Body:
         guard, name, rest = found.groups()
         operands = tuple(self._renamed(part.strip()) for part in OPERAND.findall(rest))
         words = tuple(name.split("."))
+        if words[0] == "bra":
+            operands = (operands[0] + self.of_labels,)
+        elif words[0] == "ret" and self.callers:
+            words, operands = ("bra",), (RETURN + self.of_labels,)
         guard = self._renamed(guard or "")
         new = Instruction(guard, words, operands, text, line, self.source)
         self.kernel.instructions.append(new)
 
     def _renamed(self, operand: str) -> str:
-        return NAME.sub(lambda found: self.scopes.get(found[0], found[0]), operand)
+        return NAME.sub(lambda found: self.names.get(found[0], found[0]), operand)
+
+
+def _names_in(text: str | None) -> list[str]:
+    """The names in a list of parameters, or of what a call hands over."""
+    items = filter(None, map(str.strip, (text or "").split(",")))
+    return [item.split()[-1].partition("[")[0] for item in items]

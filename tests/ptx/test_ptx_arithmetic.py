@@ -85,8 +85,9 @@ INTEGER_CASES: list[tuple[str, str, Callable]] = [
     ("mul.hi.u64", "u64", lambda a, b: high(a, b, 64)),
     ("mad.lo.s32", "s32", lambda a, b, c: a * b + c),
     ("mad.hi.u32", "u32", lambda a, b, c: high(a, b, 32) + c),
-    *((f"div.{t}", t, lambda a, b: truncated(a, b) if b else a) for t in ("u32", "s64")),
-    *((f"rem.{t}", t, lambda a, b: a - truncated(a, b) * b if b else a) for t in ("s32", "u64")),
+    # For b = 0 a GPU's results are unspecified.
+    *((f"div.{t}", t, lambda a, b: truncated(a, b) if b else 0) for t in ("u32", "s64")),
+    *((f"rem.{t}", t, lambda a, b: a - truncated(a, b) * b if b else 0) for t in ("s32", "u64")),
     *((f"min.{t}", t, min) for t in ("u16", "s32", "s64")),
     *((f"max.{t}", t, max) for t in ("u16", "s32", "u64")),
     *((f"neg.{t}", t, lambda a: -a) for t in ("s32", "s64")),

@@ -1,0 +1,173 @@
+"""Functions that the compiler didn't inline, written as nvcc writes them."""
+
+import math
+
+import numpy as np
+import pytest
+from numba import cuda
+
+from pa_tutorial.ptx import PtxError, PtxReport, run_ptx
+from tests.ptx.small_kernels import text_of
+
+# square(x) = x * x; odd_or(x) = square(x) for odd x, else x; pair(x, y) = x + y, x - y.
+FUNCTIONS = """
+.extern .func (.param .b32 func_retval0) vprintf (.param .b64 p0, .param .b64 p1);
+.func (.param .b32 func_retval0) square(.param .b32 square_param_0)
+{
+.reg .b32 %r<3>;
+ld.param.u32 %r1, [square_param_0];
+mul.lo.s32 %r2, %r1, %r1;
+st.param.b32 [func_retval0+0], %r2;
+ret;
+}
+.func (.param .b32 func_retval0) odd_or(.param .b32 odd_or_param_0)
+{
+.reg .pred %p<2>; .reg .b32 %r<4>;
+ld.param.u32 %r1, [odd_or_param_0];
+st.param.b32 [func_retval0+0], %r1;
+and.b32 %r2, %r1, 1;
+setp.eq.s32 %p1, %r2, 0;
+@%p1 ret;
+{
+.param .b32 param0;
+st.param.b32 [param0+0], %r1;
+.param .b32 retval0;
+call.uni (retval0), square, (param0);
+ld.param.b32 %r3, [retval0+0];
+}
+st.param.b32 [func_retval0+0], %r3;
+ret;
+}
+.func (.param .align 8 .b8 func_retval0[8]) pair(
+    .param .align 8 .b8 pair_param_0[8], .param .b32 pair_param_1
+)
+{
+.local .align 8 .b8 __local_depot2[8];
+.reg .b32 %r<7>;
+ld.param.v2.u32 {%r1, %r2}, [pair_param_0];
+ld.param.u32 %r3, [pair_param_1];
+st.local.u32 [__local_depot2], %r3;
+ld.local.u32 %r4, [__local_depot2];
+mad.lo.s32 %r5, %r1, %r4, %r2;
+sub.s32 %r6, %r1, %r2;
+st.param.v2.b32 [func_retval0+0], {%r5, %r6};
+ret;
+}
+.func tally()
+{
+.shared .align 4 .b8 total[4];
+.reg .b32 %r<3>;
+mov.u32 %r1, total;
+atom.shared.add.u32 %r2, [%r1], 1;
+ret;
+}
+.func forever()
+{
+call.uni forever, ();
+ret;
+}
+"""
+
+
+def called(name: str, given: str = "%r0", result: str = "%r3") -> str:
+    """The call of a function that takes a number and returns one."""
+    return (
+        f"{{ .param .b32 param0; st.param.b32 [param0+0], {given}; .param .b32 retval0; "
+        f"call.uni (retval0), {name}, (param0); ld.param.b32 {result}, [retval0+0]; }}"
+    )
+
+
+def run(body: str, array: np.ndarray) -> PtxReport:
+    text = text_of(body).replace(".visible", FUNCTIONS + ".visible")
+    return run_ptx(text, 1, len(array), array)
+
+
+def test_a_function_computes_with_registers_of_its_own() -> None:
+    array = np.zeros(40, np.uint32)
+    body = "mov.u32 %r1, 7; mov.u32 %r2, 9;" + called("square") + "add.u32 %r3, %r3, %r1;"
+    report = run(body + "st.global.u32 [%rd1], %r3;", array)
+    assert array.tolist() == [t * t + 7 for t in range(40)]
+    # What is handed over lies in registers on a GPU: it is no access to memory.
+    assert report.trace.num_instructions == 2  # each warp's store
+    assert report.issued["store param"] == report.issued["load param"] - 2 == 4
+
+
+def test_functions_call_others_return_early_and_meet_again() -> None:
+    """Twice, the second time with the results of the first, then a shuffle with all lanes."""
+    array = np.zeros(32, np.uint32)
+    body = called("odd_or") + called("odd_or", "%r3", "%r4")
+    body += "shfl.sync.bfly.b32 %r5, %r4, 1, 31, -1; st.global.u32 [%rd1], %r5;"
+    run(body, array)
+    assert array.tolist() == [t**4 if t % 2 else t for t in (n ^ 1 for n in range(32))]
+
+
+def test_a_call_in_a_loop() -> None:
+    array = np.zeros(5, np.uint32)
+    body = (
+        "mov.u32 %r3, 3; mov.u32 %r5, 0; AGAIN: " + called("square", "%r3")
+        + "add.u32 %r5, %r5, 1; setp.le.u32 %p1, %r5, %r0; and.b32 %r3, %r3, 0xFFFF;"
+        "@%p1 bra AGAIN; st.global.u32 [%rd1], %r3;"
+    )  # fmt: skip
+    run(body, array)
+    expected, number = [], 3
+    for _ in range(5):
+        number = number * number & 0xFFFF
+        expected.append(number)
+    assert array.tolist() == expected
+
+
+def test_structures_are_handed_over_and_returned() -> None:
+    array = np.zeros(4, np.uint32)
+    body = (
+        "{ .param .align 8 .b8 param0[8]; st.param.v2.b32 [param0+0], {%r0, 5}; "
+        ".param .b32 param1; st.param.b32 [param1+0], 100; .param .align 8 .b8 retval0[8]; "
+        "call.uni (retval0), pair, (param0, param1); ld.param.v2.b32 {%r3, %r4}, [retval0+0]; } "
+        "mad.lo.s32 %r3, %r4, 1000, %r3; st.global.u32 [%rd1], %r3;"
+    )
+    report = run(body, array)
+    assert array.view(np.int32).tolist() == [(t - 5) * 1000 + 100 * t + 5 for t in range(4)]
+    assert report.trace.only(space="local").num_instructions == 2
+
+
+def test_shared_memory_of_a_function_is_one_for_all_its_calls() -> None:
+    array = np.zeros(8, np.uint32)
+    body = (
+        "mov.u32 %r1, total; setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [%r1], 0; bar.sync 0;"
+        "call.uni tally, (); call.uni tally, (); bar.sync 0; ld.shared.u32 %r3, [%r1];"
+        "st.global.u32 [%rd1], %r3;"
+    )
+    run(body, array)
+    assert array.tolist() == [16] * 8
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (called("vprintf"), r"line \d+ .* the text has no such function: call.uni .*vprintf"),
+        ("call.uni (%r3), %rd1, (%r0), prototype_0;", "what call is 'call.uni "),
+        ("@%p1 call.uni tally, ();", "what call is '@%p1 call.uni tally, ()"),
+        ("call.uni forever, ();", "forever calls itself"),
+        ("call.uni square, (p1);", "square takes and gives 2 values: call.uni square, "),
+        (called("square").replace("[param0", "[param7"), r"line \d+ of the PTX: st.param.b32 "),
+    ],
+)
+def test_a_call_that_cannot_be_run_is_refused_with_its_line(body: str, what: str) -> None:
+    with pytest.raises(PtxError, match=what):
+        run(body, np.zeros(4, np.uint32))
+
+
+@pytest.mark.needs("numba-cuda")
+def test_a_function_of_cudas_own_library_runs() -> None:
+    """pow and lgamma of float64 are too long for the compiler to inline."""
+
+    @cuda.jit
+    def powers(array):
+        number = array[cuda.threadIdx.x]
+        array[cuda.threadIdx.x] = math.pow(number, 1.7) + math.lgamma(number)
+
+    numbers = np.linspace(0.5, 9, 50)
+    found = numbers.copy()
+    report = run_ptx(powers, 1, 50, found)
+    assert report.issued["branch"] >= 2 * 2  # two warps, two calls
+    expected = [number**1.7 + math.lgamma(number) for number in numbers]
+    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
