@@ -6,6 +6,7 @@ from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER, STORIES
 from pa_tutorial.checks.engine_check import ENGINE, SCENES
 from pa_tutorial.walk.cases import CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES
+from tests.cache_trials import CACHE_WRITES
 from tests.distributed_trials import DISTRIBUTED
 from tests.profiles import QUICK
 from tests.simt_kernels.example import EXAMPLES as KERNELS
@@ -59,7 +60,8 @@ def test_wrong_example_is_caught(example: WrongExample) -> None:
 
 def test_there_is_a_wrong_example_for_every_stage_and_no_two_have_one_name() -> None:
     caught_in = {stage for example in EXAMPLES for stage, _ in example.fails}
-    assert caught_in == {*STAGES, BLOCK_MANAGER, ENGINE, SIMT, TRITON_LAUNCH, DISTRIBUTED}
+    trials = {CACHE_WRITES, TRITON_LAUNCH, DISTRIBUTED}
+    assert caught_in == {*STAGES, BLOCK_MANAGER, ENGINE, SIMT, *trials}
     assert len({example.name for example in EXAMPLES}) == len(EXAMPLES)
 
 
@@ -70,6 +72,7 @@ RIGHT = "test_the_answer_is_right_and_no_check_cries_wolf[{case}-together]"
 SEEN_BY = {
     BLOCK_MANAGER: "test_stories.py::test_block_manager_tells_the_story_as_plain_lists_do[{case}]",
     ENGINE: "test_scenes.py::test_engine_plays_the_scene_as_each_request_alone[{case}]",
+    CACHE_WRITES: "test_quantization.py::test_every_trial_finds_nothing_wrong[{case}]",
     TRITON_LAUNCH: "test_triton_decode.py::test_every_trial_finds_nothing_wrong[{case}]",
     DISTRIBUTED: "test_distributed_context.py::test_every_trial_finds_nothing_wrong[{case}]",
 }

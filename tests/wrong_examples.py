@@ -11,10 +11,10 @@ wrong/<room>.toml has those whose first change is in that room, each in a table:
     found_by = "race"                 # only if no result is wrong but the simulator stops the
                                       # kernel: which of its checks must find it, in every case
 
-    fails.kv_cache = ["sequence/two_layers"]  # stage, block_manager, engine, simt, triton_launch or
-                                      # distributed = what must catch it: cases, stories, scenes,
-                                      # kernels of tests/simt_kernels, or trials of
-                                      # tests/triton_trials.py and tests/distributed_trials.py
+    fails.kv_cache = ["sequence/two_layers"]  # stage, block_manager, engine, simt, cache_writes,
+                                      # triton_launch or distributed = what must catch it: cases,
+                                      # stories, scenes, kernels of tests/simt_kernels, or trials of
+                                      # cache_trials.py, triton_trials.py, distributed_trials.py
     passes.kv_cache = ["sequence/one_token"]  # the control: what it must not disturb
 """
 
@@ -35,14 +35,21 @@ from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
 from pa_tutorial.checks.engine_check import ENGINE
 from pa_tutorial.simt.twins import TWINS
 from pa_tutorial.text_changes import Change, Version, changed_texts, compiled, load_versions
+from tests import cache_trials, triton_trials
+from tests.cache_trials import CACHE_WRITES
 from tests.distributed_trials import DISTRIBUTED, run_on_ranks
 from tests.simt_helpers import wrong_counts
 from tests.simt_kernels.example import EXAMPLES, FAULTS
-from tests.triton_trials import TRIALS, TRITON_LAUNCH
+from tests.triton_trials import TRITON_LAUNCH
 
 PACKAGE = Path(pa_tutorial.__file__).parent
 FOLDER = Path(__file__).with_name("wrong")
 SIMT = "simt"
+TRIALS = {  # what says itself what is wrong
+    CACHE_WRITES: lambda name: cache_trials.TRIALS[name](),
+    TRITON_LAUNCH: lambda name: triton_trials.TRIALS[name](),
+    DISTRIBUTED: run_on_ranks,
+}
 CPU_KERNEL = "pa_tutorial.kernels.cpu"
 
 
@@ -147,7 +154,7 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
     """Run (stage, case) pairs on whatever pa_tutorial is now.
 
     Also ("block_manager", story), ("engine", scene), ("simt", kernel), and the trials of
-    "triton_launch" and "distributed".
+    "cache_writes", "triton_launch" and "distributed".
     """
     return {(stage, case_id): run_case(stage, case_id) for stage, case_id in pairs}
 
@@ -155,8 +162,8 @@ def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outco
 def run_case(stage: str, case_id: str) -> Outcome:
     if stage == SIMT:
         return run_kernel(case_id)
-    if stage in (TRITON_LAUNCH, DISTRIBUTED):
-        wrong = run_on_ranks(case_id) if stage == DISTRIBUTED else TRIALS[case_id]()
+    if stage in TRIALS:
+        wrong = TRIALS[stage](case_id)
         return Outcome(not wrong, math.inf if wrong else 0.0, wrong)
     running = importlib.import_module("pa_tutorial.checks.running")
     if stage == BLOCK_MANAGER:

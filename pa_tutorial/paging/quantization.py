@@ -19,6 +19,10 @@ from pa_tutorial.arguments import (
     require_tensor,
 )
 
+for _name in ("float8_e4m3fn", "float8_e5m2"):
+    if not hasattr(torch, _name):
+        raise ImportError(f"torch {torch.__version__} has no {_name}; install torch 2.9 or newer")
+
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 # How our CPU and Triton kernels see the bytes: the type of integer tells the format.
 AS_INTEGERS = dict(zip(FLOAT8, (torch.uint8, torch.int8), strict=True))

@@ -1,5 +1,6 @@
 """An 8-bit cache: what is stored of a number, what is read back, and where it is."""
 
+import importlib
 import math
 from fractions import Fraction
 from functools import cache
@@ -10,9 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from pa_tutorial.paging import quantization
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import DTYPES, LAYOUTS, reshape_and_cache
 from pa_tutorial.paging.quantization import FLOAT8, Scale, dequantized, quantized
+from tests.cache_trials import TRIALS
 
 # Of each type: bits of mantissa, bias of the exponent, largest number. Of a float32, the first two.
 FORMATS = dict(zip(FLOAT8, ((3, 7, 448), (2, 15, 57344)), strict=True))
@@ -219,3 +222,17 @@ def test_a_byte_per_number_halves_a_block(layout: str, dtype: torch.dtype) -> No
     tensors = places.empty()
     assert [tensor.dtype for tensor in tensors] == [dtype, dtype]
     assert sum(tensor.numel() for tensor in tensors) == places.bytes_per_block * 3
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_every_trial_finds_nothing_wrong(name: str) -> None:
+    """The wrong examples of tests/wrong/ are tried on the same."""
+    assert TRIALS[name]() == ""
+
+
+def test_a_torch_without_these_types_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(torch, "float8_e5m2")
+    with pytest.raises(ImportError, match=r"torch .* has no float8_e5m2; .* torch 2\.9 or newer"):
+        importlib.reload(quantization)
