@@ -218,7 +218,7 @@ class Accesses(Operands):
         is_store = one.opcode == "st"
         operand, data = one.operands if is_store else one.operands[::-1]
         parts = parts_of(data) if data.startswith("{") else [data]
-        if PLACE.fullmatch(operand)[1] in self.kernel.parameters:
+        if not is_store and PLACE.fullmatch(operand)[1] in self.kernel.parameters:
             return self._load_parameter(one, operand, parts)
         type_, dtype = one.type, DTYPES[one.type]
         kind = "write" if is_store else "read"

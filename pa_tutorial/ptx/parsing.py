@@ -109,6 +109,8 @@ class Kernel:
 
     def declare(self, space: str, name: str, num_bytes: int | None, alignment: int) -> None:
         """Give an array its place, after those before it. None bytes: the dynamic shared array."""
+        if name in self.symbols:  # of a function that was called before
+            return
         self.sizes[name] = num_bytes or 0
         if num_bytes is None:
             self.symbols[name] = space, None

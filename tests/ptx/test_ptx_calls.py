@@ -136,8 +136,9 @@ def test_shared_memory_of_a_function_is_one_for_all_its_calls() -> None:
         "call.uni tally, (); call.uni tally, (); bar.sync 0; ld.shared.u32 %r3, [%r1];"
         "st.global.u32 [%rd1], %r3;"
     )
-    run(body, array)
+    report = run(body, array)
     assert array.tolist() == [16] * 8
+    assert report.kernel.shared_bytes == 256 + 4
 
 
 @pytest.mark.parametrize(
@@ -147,6 +148,7 @@ def test_shared_memory_of_a_function_is_one_for_all_its_calls() -> None:
         ("call.uni (%r3), %rd1, (%r0), prototype_0;", "what call is 'call.uni "),
         ("@%p1 call.uni tally, ();", "what call is '@%p1 call.uni tally, ()"),
         ("call.uni forever, ();", "forever calls itself"),
+        ("st.param.u64 [p1], %rd1;", r"line \d+ of the PTX: st.param.u64 \[p1\]"),  # read-only
         ("call.uni square, (p1);", "square takes and gives 2 values: call.uni square, "),
         (called("square").replace("[param0", "[param7"), r"line \d+ of the PTX: st.param.b32 "),
     ],
