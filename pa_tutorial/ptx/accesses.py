@@ -12,7 +12,7 @@ import numpy as np
 from pa_tutorial.ptx import numbers
 from pa_tutorial.ptx.machine import Lanes, PtxFault, Step
 from pa_tutorial.ptx.memory import WINDOWS, Space
-from pa_tutorial.ptx.numbers import DTYPES, size_of
+from pa_tutorial.ptx.numbers import DTYPES
 from pa_tutorial.ptx.operands import Operands, Read, parts_of
 from pa_tutorial.ptx.parsing import Instruction
 from pa_tutorial.simt.gpus import WARP_SIZE
@@ -33,17 +33,17 @@ class Accesses(Operands):
 
     # Warps ------------------------------------------------------------------------------------
 
-    def _together(self, number: int, members: Read, step: Step) -> Step:
+    def _together(self, one: Instruction, members: Read, step: Step) -> Step:
         """The step, for lanes whose warp has all lanes here that their masks name."""
 
         def run(lanes: Lanes) -> None:
-            lanes = self.machine.meet(number, members(), lanes)
+            lanes = self.machine.meet(one, members(), lanes)
             if lanes.mask.any():
                 step(lanes)
 
         return run
 
-    def _shuffle(self, number: int, one: Instruction) -> Step:
+    def _shuffle(self, one: Instruction) -> Step:
         mode = one.words[2]
         target, _, there = one.operands[0].partition("|")
         value, b, c, members = (self.read(operand, "u32") for operand in one.operands[1:5])
@@ -69,7 +69,7 @@ class Accesses(Operands):
             if write_there:
                 write_there(inside, lanes)
 
-        return self._together(number, members, run)
+        return self._together(one, members, run)
 
     def _active_mask(self, one: Instruction) -> Step:
         write = self.write(one.operands[0], "u32")
@@ -79,7 +79,7 @@ class Accesses(Operands):
         bits = self.machine.warps(holds).astype(np.uint64) << np.arange(WARP_SIZE, dtype=np.uint64)
         return np.repeat(bits.sum(axis=1).astype(np.uint32), WARP_SIZE)
 
-    def _vote(self, number: int, one: Instruction) -> Step:
+    def _vote(self, one: Instruction) -> Step:
         mode, type_ = one.words[2], one.words[-1]
         holds, members = self.predicate(one.operands[1]), self.read(one.operands[2], "u32")
         write = self.write(one.operands[0], "u32" if mode == "ballot" else type_)
@@ -95,11 +95,11 @@ class Accesses(Operands):
             }
             write(results[mode], lanes)
 
-        return self._together(number, members, run)
+        return self._together(one, members, run)
 
     # Matrices ---------------------------------------------------------------------------------
 
-    def _mma(self, number: int, one: Instruction) -> Step:
+    def _mma(self, one: Instruction) -> Step:
         """d = a * b + c: a warp's [16, k] times [k, 8] in 16-bit floats, plus [16, 8] float32."""
         how, types = one.words[1:6], one.words[6:]
         depth, type_ = DEPTHS[how[2]], types[1]
@@ -124,9 +124,9 @@ class Accesses(Operands):
             for n, write in enumerate(writes):
                 write(result[:, n], lanes)
 
-        return self._together(number, lambda: EVERY_LANE, run)
+        return self._together(one, lambda: EVERY_LANE, run)
 
-    def _matrices(self, number: int, one: Instruction) -> Step:
+    def _matrices(self, one: Instruction) -> Step:
         """ldmatrix and stmatrix: one, two or four matrices of 8 x 8 halves. Lane 8 * m + r has the
         address of row r of matrix m, and lane 4 * r + c the halves 2 * c and 2 * c + 1 of row r."""
         is_store, turned = one.opcode == "stmatrix", "trans" in one.words
@@ -135,7 +135,7 @@ class Accesses(Operands):
         if one.words[1:5] != ("sync", "aligned", "m8n8", f"x{len(names)}"):
             raise one.unknown()
         kind = "write" if is_store else "read"
-        place = self._place(number, kind, space_of(one), operand, (16, 1))
+        place = self._place(one, kind, space_of(one), operand, 16)
         access = self._put_rows(names, turned) if is_store else self._take_rows(names, turned)
 
         def run(lanes: Lanes) -> None:
@@ -143,7 +143,7 @@ class Accesses(Operands):
             memory, places = place(Lanes(has_row, has_row))
             access(memory, places[:, None] + np.arange(16), has_row, lanes)
 
-        return self._together(number, lambda: EVERY_LANE, run)
+        return self._together(one, lambda: EVERY_LANE, run)
 
     def _take_rows(self, names: list[str], turned: bool) -> Callable:
         """ldmatrix, given the places of all rows and the lanes that have one."""
@@ -179,8 +179,8 @@ class Accesses(Operands):
         """The addresses of all threads."""
         base, offset = PLACE.fullmatch(operand).groups()
         offset = int(offset or "0", 0)
-        if base in self.kernel.symbols:
-            number = self.offset_of(base) + offset
+        if base in self.kernel.variables:
+            number = self.kernel.variables[base].offset + offset
             places = np.full(self.machine.num_threads, number, np.int64)
             return lambda: places
         type_ = f"u{8 * self.machine.registers[base].itemsize}"
@@ -188,41 +188,41 @@ class Accesses(Operands):
         return lambda: read().astype(np.int64) + offset
 
     def _place(
-        self, number: int, kind: str, space: str, operand: str, size: tuple[int, int]
+        self, one: Instruction, kind: str, space: str, operand: str, num_bytes: int
     ) -> Callable:
         """A function of the lanes: the space they access, and the places in its data.
 
-        space  "" if the addresses are generic
-        size   bytes of an item, and number of items
+        space      "" if the addresses are generic
+        num_bytes  that a lane accesses
         """
         address = self._address(operand)
 
         def place(lanes: Lanes) -> tuple:
             addresses = address()[lanes.mask]
-            here = space or self._window(number, addresses)
+            here = space or self._window(one, addresses)
             if not space or here == "global":
                 addresses = addresses - WINDOWS[here]
-            return self.machine.locate(number, kind, here, addresses, size, lanes)
+            return self.machine.locate(one, kind, here, addresses, num_bytes, lanes)
 
         return place
 
-    def _window(self, number: int, addresses: np.ndarray) -> str:
+    def _window(self, one: Instruction, addresses: np.ndarray) -> str:
         ordered = sorted(WINDOWS.items(), key=lambda item: -item[1])
         found = {next((s for s, w in ordered if a >= w), "global") for a in addresses.tolist()}
         if len(found) > 1:
             what = f"lanes access {' and '.join(sorted(found))} memory at once"
-            raise PtxFault("memory", what, self.kernel.instructions[number])
+            raise PtxFault("memory", what, one)
         return found.pop()
 
-    def _load_or_store(self, number: int, one: Instruction) -> Step:
+    def _load_or_store(self, one: Instruction) -> Step:
         is_store = one.opcode == "st"
         operand, data = one.operands if is_store else one.operands[::-1]
         parts = parts_of(data) if data.startswith("{") else [data]
-        if not is_store and PLACE.fullmatch(operand)[1] in self.kernel.parameters:
-            return self._load_parameter(one, operand, parts)
+        if is_store and PLACE.fullmatch(operand)[1] in self.kernel.parameters:
+            raise one.unknown()
         type_, dtype = one.type, DTYPES[one.type]
-        kind = "write" if is_store else "read"
-        place = self._place(number, kind, space_of(one), operand, (dtype.itemsize, len(parts)))
+        kind, num_bytes = "write" if is_store else "read", dtype.itemsize * len(parts)
+        place = self._place(one, kind, space_of(one), operand, num_bytes)
         raw = np.dtype(f"u{dtype.itemsize}") if dtype.kind == "f" else dtype
         if is_store:
             reads = [self.read(name, type_) for name in parts]
@@ -233,7 +233,7 @@ class Accesses(Operands):
                 for n, read in enumerate(reads):
                     value = np.broadcast_to(read(), len(lanes.mask))[lanes.mask]
                     items[first + n] = np.ascontiguousarray(value).view(raw)
-                memory.written[places[:, None] + np.arange(dtype.itemsize * len(parts))] = True
+                memory.written[places[:, None] + np.arange(num_bytes)] = True
 
             return store
         writes = [self.write(name, type_) for name in parts]
@@ -248,7 +248,7 @@ class Accesses(Operands):
 
         return load
 
-    def _copy(self, number: int, one: Instruction) -> Step:
+    def _copy(self, one: Instruction) -> Step:
         """cp.async: the bytes arrive at once, but count as written when their thread has waited."""
         machine, what = self.machine, one.words[2]
         if one.words[1] != "async" or what not in COPIES or "L2::cache_hint" in one.words:
@@ -263,8 +263,8 @@ class Accesses(Operands):
         if num_bytes not in (4, 8, 16) or self.kernel.registers.get(taken) == "pred":
             raise one.unknown()
         taken = self.read(taken, "u32")  # so many bytes; the others become zero
-        to = self._place(number, "write", "shared", target, (num_bytes, 1))
-        from_ = self._place(number, "read", "global", source, (num_bytes, 1))
+        to = self._place(one, "write", "shared", target, num_bytes)
+        from_ = self._place(one, "read", "global", source, num_bytes)
 
         def copy(lanes: Lanes) -> None:
             values = np.zeros((machine.num_threads, num_bytes), np.uint8)
@@ -277,34 +277,19 @@ class Accesses(Operands):
             memory, places = to(lanes)
             places = places[:, None] + np.arange(num_bytes)
             memory.data[places], memory.written[places] = values[lanes.mask], False
-            machine.copies.add(number, np.flatnonzero(lanes.mask), places)
+            machine.copies.add(one, np.flatnonzero(lanes.mask), places)
 
         return copy
 
-    def _load_parameter(self, one: Instruction, operand: str, parts: list[str]) -> Step:
-        name, offset = PLACE.fullmatch(operand).groups()
-        first = self.kernel.parameters[name].offset + int(offset or "0", 0)
-        size, dtype = size_of(one.type), DTYPES[one.type]
-        bytes_ = [self.machine.parameters[first + n * size :][:size] for n in range(len(parts))]
-        writes = [
-            (self.write(p, one.type), b.view(dtype)[0]) for p, b in zip(parts, bytes_, strict=True)
-        ]
-
-        def run(lanes: Lanes) -> None:
-            for write, value in writes:
-                write(value, lanes)
-
-        return run
-
-    def _atomic(self, number: int, one: Instruction) -> Step:
+    def _atomic(self, one: Instruction) -> Step:
         """One lane after another, in the order of their numbers."""
         operation = next(w for w in one.words if w in (*ATOMIC, "cas"))
         type_, dtype = one.type, DTYPES[one.type]
         if (type_ not in ("f32", "f64") and type_[0] not in "usb") or type_ == "bf16":
             raise one.unknown()
         has_result = one.opcode == "atom"
-        size = dtype.itemsize, 1
-        place = self._place(number, "atomic", space_of(one), one.operands[has_result], size)
+        target = one.operands[has_result]
+        place = self._place(one, "atomic", space_of(one), target, dtype.itemsize)
         reads = [self.read(operand, type_) for operand in one.operands[has_result + 1 :]]
         write = self.write(one.operands[0], type_) if has_result else None
         old = np.zeros(self.machine.num_threads, dtype)

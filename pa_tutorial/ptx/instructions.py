@@ -53,11 +53,10 @@ def do_nothing(_lanes: Lanes) -> None:
 class Translator(Accesses):
     """Makes the steps of one machine."""
 
-    def step(self, number: int) -> Step:
-        """The instruction of this number, executed by the lanes whose guard lets them."""
-        instruction = self.kernel.instructions[number]
+    def step(self, instruction: Instruction) -> Step:
+        """The instruction, executed by the lanes whose guard lets them."""
         try:
-            step = self._step(number, instruction)
+            step = self._step(instruction)
         except (KeyError, IndexError, ValueError, AttributeError) as error:
             if isinstance(error, PtxError):
                 raise
@@ -74,22 +73,22 @@ class Translator(Accesses):
 
         return run
 
-    def _step(self, number: int, one: Instruction) -> Step:
+    def _step(self, one: Instruction) -> Step:
         opcode = one.opcode
         if opcode in NOTHING_TO_DO:
             return do_nothing
         if opcode in ("bra", "ret", "exit", "trap", "bar", "barrier"):
-            return self._control(number, one)
+            return self._control(one)
         if opcode in ("ld", "ldu", "st"):
-            return self._load_or_store(number, one)
+            return self._load_or_store(one)
         if opcode in ("atom", "red"):
-            return self._atomic(number, one)
+            return self._atomic(one)
         own = {
             **{"mov": self._mov, "cvta": self._cvta, "cvt": self._cvt, "setp": self._setp},
             **{"selp": self._selp, "shf": self._funnel},
-            **{"shfl": partial(self._shuffle, number), "vote": partial(self._vote, number)},
-            **{"mma": partial(self._mma, number), "cp": partial(self._copy, number)},
-            **dict.fromkeys(("ldmatrix", "stmatrix"), partial(self._matrices, number)),
+            **{"shfl": self._shuffle, "vote": self._vote},
+            **{"mma": self._mma, "cp": self._copy},
+            **dict.fromkeys(("ldmatrix", "stmatrix"), self._matrices),
             "activemask": self._active_mask,
         }
         if opcode in own:
@@ -100,7 +99,7 @@ class Translator(Accesses):
 
     # Control ----------------------------------------------------------------------------------
 
-    def _control(self, number: int, one: Instruction) -> Step:
+    def _control(self, one: Instruction) -> Step:
         machine, opcode = self.machine, one.opcode
         if opcode == "trap":
 
@@ -109,11 +108,11 @@ class Translator(Accesses):
 
             return trap
         if "warp" in one.words:
-            return self._sync_warp(number, one)
+            return self._sync_warp(one)
         if opcode in ("bar", "barrier"):
             if one.operands != ("0",):
                 raise one.unknown()
-            return lambda lanes: machine.wait(number, lanes)
+            return lambda lanes: machine.wait(one, lanes)
         there = self.kernel.labels[one.operands[0]] if opcode == "bra" else DONE
         there = DONE if there == len(self.kernel.instructions) else there
 
@@ -122,7 +121,7 @@ class Translator(Accesses):
 
         return go
 
-    def _sync_warp(self, number: int, one: Instruction) -> Step:
+    def _sync_warp(self, one: Instruction) -> Step:
         members = self.read(one.operands[0], "u32")
 
         def run(lanes: Lanes) -> None:
@@ -131,7 +130,7 @@ class Translator(Accesses):
                 here = np.flatnonzero(lanes.mask[warp * WARP_SIZE :][:WARP_SIZE])
                 order.syncwarp(int(warp), here)
 
-        return self._together(number, members, run)
+        return self._together(one, members, run)
 
     # Arithmetic -------------------------------------------------------------------------------
 

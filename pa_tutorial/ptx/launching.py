@@ -14,7 +14,7 @@ from pa_tutorial.ptx.instructions import Translator
 from pa_tutorial.ptx.machine import Access, Machine, Size
 from pa_tutorial.ptx.memory import WINDOWS, GlobalMemory, Region, Space
 from pa_tutorial.ptx.numbers import DTYPES
-from pa_tutorial.ptx.parsing import Instruction, Kernel, parse
+from pa_tutorial.ptx.parsing import Instruction, Kernel, Variable, parse
 from pa_tutorial.ptx.sources import sources_of
 from pa_tutorial.simt import ptx
 from pa_tutorial.simt.gpus import WARP_SIZE
@@ -236,8 +236,8 @@ def class_of(instruction: Instruction) -> str:
 def _trace_of(machine: Machine, memory: GlobalMemory, function: FunctionType | None) -> Trace:
     kernel, log, space = machine.kernel, machine.log, memory.space
     arrays = [_traced(memory, region) for region in memory.regions]
-    symbols = [name for name, (place, _) in kernel.symbols.items() if place in SPACES]
-    arrays += [_symbol(machine, name) for name in symbols]
+    inner = {name: one for name, one in kernel.variables.items() if one.space in SPACES}
+    arrays += [_inner_array(machine, *item) for item in inner.items()]
     each = [_records_of(number, access, space, arrays) for number, access in enumerate(log)]
     records = np.concatenate([np.zeros(0, RECORD), *each])
     if log:  # every warp that takes part in an access executes an instruction
@@ -245,7 +245,7 @@ def _trace_of(machine: Machine, memory: GlobalMemory, function: FunctionType | N
         for field in ("instruction", "block", "warp"):
             new |= np.diff(records[field], prepend=-1) != 0
         records["instruction"] = np.cumsum(new) - 1
-    accesses = {kernel.instructions[access.instruction] for access in log}
+    accesses = {access.instruction for access in log}
     sources = sources_of(kernel, function, accesses)
     lines = {(source.file, number): source for source in sources for number in source.lines}
     sites = tuple(_site(kernel, instruction, lines) for instruction in kernel.instructions)
@@ -264,12 +264,10 @@ def _traced(memory: GlobalMemory, region: Region) -> TracedArray:
     return TracedArray(name, "global", array.dtype, array.shape, strides, memory.pointers[name])
 
 
-def _symbol(machine: Machine, name: str) -> TracedArray:
+def _inner_array(machine: Machine, name: str, found: Variable) -> TracedArray:
     """A shared or local array, as bytes: PTX doesn't say what is in it."""
-    (space, offset), num_bytes = machine.kernel.symbols[name], machine.kernel.sizes[name]
-    if offset is None:
-        offset, num_bytes = machine.kernel.dynamic_offset, machine.shared_bytes
-    return TracedArray(name, space, np.dtype(np.uint8), (num_bytes,), (1,), offset)
+    shape = (found.num_bytes or machine.shared_bytes,)
+    return TracedArray(name, found.space, np.dtype(np.uint8), shape, (1,), found.offset)
 
 
 def _records_of(number: int, access: Access, space: Space, arrays: list[TracedArray]) -> np.ndarray:
@@ -277,7 +275,7 @@ def _records_of(number: int, access: Access, space: Space, arrays: list[TracedAr
     records = np.zeros(len(access.threads), RECORD)
     records["block"] = access.blocks
     records["warp"], records["lane"] = access.threads // WARP_SIZE, access.threads % WARP_SIZE
-    records["place"], records["instruction"] = access.instruction, number
+    records["place"], records["instruction"] = access.instruction.number, number
     records["kind"], records["space"] = KINDS.index(access.kind), SPACES.index(access.space)
     records["num_bytes"], records["source_lane"] = access.num_bytes, NO_LANE
     if access.space == "global":

@@ -52,7 +52,7 @@ Step = Callable[[Lanes], None]
 class Access(NamedTuple):
     """One execution of a load, store or atomic: who, and which bytes."""
 
-    instruction: int
+    instruction: Instruction
     kind: str
     space: str
     blocks: np.ndarray
@@ -102,11 +102,14 @@ class Machine:
         number = np.arange(self.num_threads)
         self.thread, self.lane = number % self.per_block, number % WARP_SIZE
         self.exists = self.thread < per_block
-        size = kernel.dynamic_offset + shared_bytes if kernel.has_dynamic else kernel.shared_bytes
+        size = kernel.num_bytes["shared"]
+        if kernel.has_dynamic:
+            size = kernel.dynamic_offset + shared_bytes
         self.memory = {
             "global": global_memory,
             "shared": Space("shared", size, self.num_blocks, number // self.per_block),
-            "local": Space("local", kernel.local_bytes, self.num_threads, number),
+            "local": Space("local", kernel.num_bytes["local"], self.num_threads, number),
+            "param": Space("param", kernel.num_bytes["param"], self.num_threads, number),
         }
         self.registers = {
             name: np.zeros(self.num_threads, bool if type_ == "pred" else f"u{size_of(type_)}")
@@ -119,10 +122,10 @@ class Machine:
         self.at_barriers: list[tuple[np.ndarray, np.ndarray]] = []
         self.steps: dict[int, list[Step]] = {}
 
-    def run(self, translate: Callable[[int], Step]) -> None:
+    def run(self, translate: Callable[[Instruction], Step]) -> None:
         """Run all thread blocks. Raises PtxFault for the first mistake.
 
-        translate  makes the step of the instruction of a number
+        translate  makes the step of an instruction
         """
         interval = 1
         for first in range(0, int(np.prod(self.grid)), self.num_blocks):
@@ -141,8 +144,9 @@ class Machine:
         self.meeting = np.zeros(self.num_threads, bool)
         self.copies = Copies(self.num_threads)
         self.special = self._special()
-        for space in ("shared", "local"):
+        for space in ("shared", "local", "param"):
             self.memory[space].clear()
+        self.memory["param"].put(self.parameters)
 
     def _special(self) -> dict[str, np.ndarray | int]:
         found: dict[str, np.ndarray | int] = {
@@ -162,8 +166,8 @@ class Machine:
 
     # Running ----------------------------------------------------------------------------------
 
-    def _run_blocks(self, translate: Callable[[int], Step]) -> None:
-        end = len(self.kernel.instructions)
+    def _run_blocks(self, translate: Callable[[Instruction], Step]) -> None:
+        instructions, end = self.kernel.instructions, len(self.kernel.instructions)
         for _ in range(self.max_steps):
             at = int(np.where(self.meeting, MEETING, self.next).min())
             if at == DONE:
@@ -174,7 +178,7 @@ class Machine:
                 self._open_barrier()
                 continue
             if at not in self.steps:
-                self.steps[at] = list(map(translate, range(at, self.ends[at])))
+                self.steps[at] = list(map(translate, instructions[at : self.ends[at]]))
             mask = self.next == at
             self.meeting[mask] = False
             lanes = Lanes(mask, True if mask.all() else mask)
@@ -183,7 +187,7 @@ class Machine:
             for step in self.steps[at]:
                 step(lanes)
         what = f"still running after {self.max_steps:,} basic blocks"
-        raise PtxFault("sync", what, self.kernel.instructions[at])
+        raise PtxFault("sync", what, instructions[at])
 
     @cached_property
     def ends(self) -> dict[int, int]:
@@ -203,7 +207,7 @@ class Machine:
 
     # Warps ------------------------------------------------------------------------------------
 
-    def meet(self, number: int, members: np.ndarray, lanes: Lanes) -> Lanes:
+    def meet(self, one: Instruction, members: np.ndarray, lanes: Lanes) -> Lanes:
         """The lanes whose warp has all lanes here that their masks name. The others wait before
         the instruction until those arrive."""
         asked = self.warps(np.where(lanes.mask, members, np.uint32(0)).astype(np.uint32))
@@ -213,7 +217,7 @@ class Machine:
         if "sync" not in self.checks or not missing.any():
             return lanes
         waits = lanes.mask & np.repeat(missing.any(axis=1), WARP_SIZE)
-        self.next[waits], self.meeting[waits] = number, True
+        self.next[waits], self.meeting[waits] = one.number, True
         here = lanes.mask & ~waits
         return Lanes(here, here)
 
@@ -227,8 +231,8 @@ class Machine:
 
     # Barriers ---------------------------------------------------------------------------------
 
-    def wait(self, number: int, lanes: Lanes) -> None:
-        self.resume[lanes.mask] = number + 1
+    def wait(self, barrier: Instruction, lanes: Lanes) -> None:
+        self.resume[lanes.mask] = barrier.number + 1
         self.next[lanes.mask] = WAITING
 
     def _open_barrier(self) -> None:
@@ -261,26 +265,24 @@ class Machine:
     def wait_for_copies(self, most: int | None, lanes: Lanes) -> None:
         """All but the last `most` groups of the lanes' copies have arrived; None: all copies."""
         shared = self.memory["shared"]
-        for number, threads, _, places in self.copies.arrived(lanes.mask, most):
+        for one, threads, _, places in self.copies.arrived(lanes.mask, most):
             shared.written[places] = True
             if self.ordering is not None:  # only a barrier after the wait orders the copy
                 first, num_bytes = places[:, 0], places.shape[1]
-                self._look_for_races(number, "write", shared, first, num_bytes, threads)
+                self._look_for_races(one, "write", shared, first, num_bytes, threads)
 
     def locate(
-        self, number: int, kind: str, space: str, addresses: np.ndarray, size: tuple[int, int],
+        self, one: Instruction, kind: str, space: str, addresses: np.ndarray, num_bytes: int,
         lanes: Lanes,
     ) -> tuple[Space, np.ndarray]:  # fmt: skip
         """Check an access of the active lanes, and note it.
 
-        number     of the instruction
         addresses  [active] within the space
-        size       bytes of an item, and number of items
+        num_bytes  that a lane accesses
         returns    the space, and for each active lane the place of its first byte in its data
         """
-        memory, num_bytes = self.memory["local" if space == "param" else space], size[0] * size[1]
-        threads = np.flatnonzero(lanes.mask)
-        at = number, threads, addresses
+        memory, threads = self.memory[space], np.flatnonzero(lanes.mask)
+        at = one, threads, addresses
         outside = memory.outside(addresses, num_bytes)
         if outside.any():
             where = memory.where(addresses[np.argmax(outside)])
@@ -295,34 +297,34 @@ class Machine:
                 what = "read, and the thread that copies it (cp.async) hasn't waited"
             self._require(written.all(axis=1), "init", what, *at)
         if self.ordering is not None and space in ("global", "shared"):
-            self._look_for_races(number, kind, memory, places, num_bytes, threads)
+            self._look_for_races(one, kind, memory, places, num_bytes, threads)
         who = self.block_of[threads], self.thread[threads]
         if space != "param":  # a GPU hands over numbers in registers
-            self.log.append(Access(number, kind, space, *who, addresses, num_bytes))
+            self.log.append(Access(one, kind, space, *who, addresses, num_bytes))
         return memory, places
 
     def _require(
-        self, holds: np.ndarray, check: str, what: str, number: int, threads: np.ndarray,
+        self, holds: np.ndarray, check: str, what: str, one: Instruction, threads: np.ndarray,
         addresses: np.ndarray,
     ) -> None:  # fmt: skip
         """Raise PtxFault about the first thread for which it doesn't hold."""
         if not holds.all():
             first = int(np.argmin(holds))
             thread = f"{self.name(threads[first])}, address {addresses[first]:#x}"
-            raise PtxFault(check, f"{thread} is {what}", self.kernel.instructions[number])
+            raise PtxFault(check, f"{thread} is {what}", one)
 
     def name(self, thread: int) -> str:
         return f"thread {self.thread[thread]} of thread block {self.block_of[thread]}"
 
     def _look_for_races(
-        self, number: int, kind: str, memory: Space, places: np.ndarray, num_bytes: int,
+        self, one: Instruction, kind: str, memory: Space, places: np.ndarray, num_bytes: int,
         threads: np.ndarray,
     ) -> None:  # fmt: skip
         shadow = memory.shadow
         shadow.split_cells(num_bytes)
         each = num_bytes // shadow.cell
         cells = (places[:, None] // shadow.cell + np.arange(each)).reshape(-1)
-        found = record(shadow, kind, cells, np.repeat(threads, each), number, self.ordering)
+        found = record(shadow, kind, cells, np.repeat(threads, each), one.number, self.ordering)
         if found is None:
             return
         _, now, before, other = found
@@ -333,4 +335,4 @@ class Machine:
             f"thread {before & THREADS}{foreign} did a{'n' if other == 'atomic' else ''} {other}, "
             f"with no barrier in between:\n  {self.kernel.instructions[before >> PLACE & PLACES]}"
         )
-        raise PtxFault("race", what, self.kernel.instructions[number])
+        raise PtxFault("race", what, one)

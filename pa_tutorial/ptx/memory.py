@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from pa_tutorial.ptx.parsing import round_up
+from pa_tutorial.ptx.parsing import Instruction, round_up
 from pa_tutorial.simt.memory import ALIGNMENT, Memory
 
 WINDOWS = {"global": 0x7F0000000000, "local": 0x20000000000, "shared": 0x10000000000}
@@ -50,6 +50,11 @@ class Space:
         self.written.fill(False)
         self.shadow = Memory(self.data, self.name, 0, written=True)
 
+    def put(self, start: np.ndarray) -> None:
+        """Write the first bytes of each thread's memory."""
+        for each, value in ((self.data, start), (self.written, True)):
+            each.reshape(len(self.base), -1)[:, : len(start)] = value
+
     def outside(self, addresses: np.ndarray, num_bytes: int) -> np.ndarray:
         """Which accesses, by their addresses within this space, leave it or their buffer."""
         beyond = (addresses < 0) | (addresses + num_bytes > self.size)
@@ -84,7 +89,7 @@ class Copy(NamedTuple):
     places  [copies, num_bytes] in the data of shared memory
     """
 
-    instruction: int
+    instruction: Instruction
     threads: np.ndarray
     groups: np.ndarray
     places: np.ndarray
@@ -101,7 +106,7 @@ class Copies:
         self.committed = np.zeros(num_threads, np.int64)
         self.in_flight: list[Copy] = []
 
-    def add(self, instruction: int, threads: np.ndarray, places: np.ndarray) -> None:
+    def add(self, instruction: Instruction, threads: np.ndarray, places: np.ndarray) -> None:
         self.in_flight.append(Copy(instruction, threads, self.committed[threads], places))
 
     def commit(self, mask: np.ndarray) -> None:

@@ -30,8 +30,8 @@ class Operands:
             return self._read_register(operand, type_)
         if operand in self.machine.special:  # they change from thread block to thread block
             return lambda: np.asarray(self.machine.special[operand]).astype(dtype)
-        if operand in self.kernel.symbols:
-            value = dtype.type(self.offset_of(operand))
+        if operand in self.kernel.variables:
+            value = dtype.type(self.kernel.variables[operand].offset)
         elif found := re.fullmatch(r"0([fd])([0-9A-Fa-f]+)", operand):
             bits = np.array(int(found[2], 16), "u4" if found[1] == "f" else "u8")
             value = bits.view(dtype)[()]  # also as bits, in mov.b32
@@ -56,11 +56,6 @@ class Operands:
     def predicate(self, operand: str) -> Read:
         value = self.read(operand.lstrip("!"), "pred")
         return (lambda: ~value()) if operand.startswith("!") else value
-
-    def offset_of(self, symbol: str) -> int:
-        """Where an array begins in its space."""
-        offset = self.kernel.symbols[symbol][1]
-        return self.kernel.dynamic_offset if offset is None else offset
 
     def write(self, operand: str, type_: str) -> Write:
         """Keeps the lanes' results in a register. `_` takes them and forgets them."""

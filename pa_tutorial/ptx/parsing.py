@@ -6,7 +6,7 @@ Variables".
 
 import re
 from bisect import bisect_right
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -18,11 +18,9 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?[^{;]*\{")
 FUNCTION = re.compile(r"\.func\s*(?:\(([^)]*)\)\s*)?([\w$]+)\s*(?:\(([^)]*)\))?[^{;]*\{")
 CALL = re.compile(r"call(?:\.uni)?\s+(?:\(([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?;?$")
-PARAMETER = re.compile(
-    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\b.*?)?([\w$]+)(?:\[(\d+)\])?$"
-)
 VARIABLE = re.compile(
-    r"\.(shared|local|param)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?\s*;?$"
+    r"\.(shared|local|param)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\b.*?)?"
+    r"([\w$]+)(?:\[(\d*)\])?\s*;?$"
 )
 SHARED = re.compile(r"^[ \t]*(?:\.\w+\s+)*\.shared\b[^\n;]*?([\w$]+)(?:\[\d*\])?\s*;", re.M)
 # The pieces of a body: .loc and .file end with their line, statements with a semicolon.
@@ -46,12 +44,14 @@ class PtxError(ShortInNotebooks, ValueError):
 class Instruction:
     """One instruction.
 
+    number  of the kernel's, counted from 0
     guard   "%p1" or "!%p1": the lanes that execute it; "": all
     words   of its name: ("ld", "global", "v4", "f32")
     line    where it is in the text, counted from 1
     source  (file, line) of the kernel's source, from .loc; None if it isn't known
     """
 
+    number: int
     guard: str
     words: tuple[str, ...]
     operands: tuple[str, ...]
@@ -76,11 +76,12 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A kernel's parameter: its place among the bytes of all of them, and its type."""
+class Variable:
+    """An array, or a parameter: its place in its space. The dynamic shared array has 0 bytes."""
 
-    offset: int
+    space: str
     type: str
+    offset: int
     num_bytes: int
 
 
@@ -88,49 +89,50 @@ class Parameter:
 class Kernel:
     """A kernel, parsed.
 
-    parameters    name -> Parameter, in order
-    registers     name -> type; a name in an inner scope gets a suffix
-    labels        name -> number of the instruction that follows
-    symbols       arrays: name -> (space, offset); the dynamic shared array has None for offset.
-                  What a call hands over and gets back has the space "param", in local memory
-    sizes         arrays: name -> bytes; the dynamic shared array has 0
-    shared_bytes  static shared memory of a thread block; local_bytes: local memory of a thread
+    registers   name -> type; a name in an inner scope gets a suffix
+    labels      name -> number of the instruction that follows
+    variables   name -> Variable. In the space "param" of a thread are the kernel's parameters,
+                and behind them what calls hand over and get back
+    parameters  the kernel's own, in order
+    num_bytes   space -> bytes: of a thread block in "shared", else of a thread
     """
 
     name: str
-    parameters: dict[str, Parameter]
     registers: dict[str, str] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
-    symbols: dict[str, tuple[str, int | None]] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    shared_bytes: int = 0
-    local_bytes: int = 0
+    variables: dict[str, Variable] = field(default_factory=dict)
+    parameters: dict[str, Variable] = field(default_factory=dict)
+    num_bytes: Counter[str] = field(default_factory=Counter)
 
-    def declare(self, space: str, name: str, num_bytes: int | None, alignment: int) -> None:
-        """Give an array its place, after those before it. None bytes: the dynamic shared array."""
-        if name in self.symbols:  # of a function that was called before
-            return
-        self.sizes[name] = num_bytes or 0
-        if num_bytes is None:
-            self.symbols[name] = space, None
-            return
-        used = self.shared_bytes if space == "shared" else self.local_bytes
-        offset = round_up(used, alignment)
-        self.symbols[name] = space, offset
-        if space == "shared":
-            self.shared_bytes = offset + num_bytes
+    def declare(self, text: str, line: int, suffix: str = "") -> str:
+        """Read a declaration such as .shared .align 16 .b8 name[256]; give it the place after those
+        before it. Nothing after the name: one item; empty brackets: the dynamic shared array,
+        which comes last. Returns the name, without the suffix."""
+        found = VARIABLE.search(" ".join(text.split()))
+        if found is None:
+            raise PtxError(f"line {line} of the PTX: what variable is {text.strip()!r}?")
+        space, alignment, type_, name, items = found.groups()
+        if name + suffix in self.variables:  # of a function that was called before
+            return name
+        size = _size(type_, line)
+        if items == "":
+            new = Variable(space, type_, self.dynamic_offset, 0)
         else:
-            self.local_bytes = offset + num_bytes
+            offset = round_up(self.num_bytes[space], int(alignment or size))
+            new = Variable(space, type_, offset, size * int(items or 1))
+            self.num_bytes[space] = offset + new.num_bytes
+        self.variables[name + suffix] = new
+        return name
 
     @property
     def dynamic_offset(self) -> int:
         """Where the dynamic shared memory begins."""
-        return round_up(self.shared_bytes, DYNAMIC_ALIGNMENT)
+        return round_up(self.num_bytes["shared"], DYNAMIC_ALIGNMENT)
 
     @property
     def has_dynamic(self) -> bool:
-        return any(offset is None for _, offset in self.symbols.values())
+        return any(not one.num_bytes for one in self.variables.values())
 
 
 def round_up(number: int, multiple: int) -> int:
@@ -153,12 +155,15 @@ def parse(text: str, name: str = "") -> Kernel:
         found = ", ".join(entry[1] for entry in ENTRY.finditer(blank)) or "none"
         raise PtxError(f"name is {name!r}; it must be part of exactly one kernel's name: {found}")
     (entry,) = entries
-    kernel = Kernel(entry[1], _parameters(entry[2] or "", module.line(entry.start())))
+    kernel = Kernel(entry[1])
+    for parameter in filter(None, map(str.strip, (entry[2] or "").split(","))):
+        kernel.declare(parameter, module.line(entry.start()))
+    kernel.parameters = dict(kernel.variables)
     _Body(kernel, module, entry.end()).read()
     used = " ".join(one.text for one in kernel.instructions)
-    for declaration in SHARED.finditer(blank[: entry.start()]):
-        if declaration[1] in used:
-            _declare(kernel, declaration[0], module.line(declaration.start(1)))
+    arrays = [one for one in SHARED.finditer(blank[: entry.start()]) if one[1] in used]
+    for array in sorted(arrays, key=lambda one: "[]" in one[0]):
+        kernel.declare(array[0], module.line(array.start(1)))
     return kernel
 
 
@@ -205,32 +210,6 @@ def _size(type_: str, line: int) -> int:
         raise PtxError(f"line {line} of the PTX: {error}") from None
 
 
-def _parameters(text: str, line: int) -> dict[str, Parameter]:
-    parameters, used = {}, 0
-    for declaration in filter(None, map(str.strip, text.split(","))):
-        found = PARAMETER.match(" ".join(declaration.split()))
-        if found is None:
-            raise PtxError(f"line {line} of the PTX: what parameter is {declaration!r}?")
-        alignment, type_, name, count = found.groups()
-        num_bytes = _size(type_, line) * int(count or 1)
-        offset = round_up(used, int(alignment or size_of(type_)))
-        parameters[name] = Parameter(offset, type_, num_bytes)
-        used = offset + num_bytes
-    return parameters
-
-
-def _declare(kernel: Kernel, text: str, line: int, suffix: str = "") -> str:
-    """A declaration such as .shared .align 16 .b8 name[256]; nothing after the name: one item.
-    Returns the name."""
-    found = VARIABLE.search(" ".join(text.split()))
-    if found is None:
-        raise PtxError(f"line {line} of the PTX: what variable is {text.strip()!r}?")
-    space, alignment, type_, name, items = found.groups()
-    num_bytes = None if items == "" else _size(type_, line) * int(items or 1)
-    kernel.declare(space, name + suffix, num_bytes, int(alignment or _size(type_, line)))
-    return name
-
-
 class _Body:
     """Reads a kernel's body, or a function's where it is called, as if it stood there. Names that
     are declared in a scope, or in a function, get a suffix."""
@@ -267,10 +246,10 @@ class _Body:
             elif piece.startswith(".reg"):
                 self._declare_registers(piece, line)
             elif piece.startswith((".local", ".param")):
-                name = _declare(self.kernel, piece, line, self.suffixes[-1])
+                name = self.kernel.declare(piece, line, self.suffixes[-1])
                 self.names[name] = name + self.suffixes[-1]
             elif piece.startswith(".shared"):  # one for all calls of a function
-                _declare(self.kernel, piece, line)
+                self.kernel.declare(piece, line)
             elif re.match(r"(@\S+ )?call\b", piece):
                 self._call(piece, line)
             elif not piece.startswith("."):
@@ -326,7 +305,7 @@ class _Body:
         if name in self.callers or len(own) != len(given):
             why = "calls itself" if name in self.callers else f"takes and gives {len(own)} values"
             raise PtxError(f"line {line} of the PTX: {name} {why}: {text}")
-        self.kernel.instructions.append(Instruction("", ("call",), (), text, line, self.source))
+        self._append("", ("call",), (), text, line)
         names = dict(zip(own, map(self._renamed, given), strict=True))
         _Body(self.kernel, self.module, function.end(), names, (*self.callers, name)).read()
 
@@ -341,8 +320,13 @@ class _Body:
             operands = (operands[0] + self.of_labels,)
         elif words[0] == "ret" and self.callers:
             words, operands = ("bra",), (RETURN + self.of_labels,)
-        guard = self._renamed(guard or "")
-        new = Instruction(guard, words, operands, text, line, self.source)
+        self._append(self._renamed(guard or ""), words, operands, text, line)
+
+    def _append(
+        self, guard: str, words: tuple[str, ...], operands: tuple[str, ...], text: str, line: int
+    ) -> None:
+        number = len(self.kernel.instructions)
+        new = Instruction(number, guard, words, operands, text, line, self.source)
         self.kernel.instructions.append(new)
 
     def _renamed(self, operand: str) -> str:

@@ -138,7 +138,7 @@ def test_shared_memory_of_a_function_is_one_for_all_its_calls() -> None:
     )
     report = run(body, array)
     assert array.tolist() == [16] * 8
-    assert report.kernel.shared_bytes == 256 + 4
+    assert report.kernel.num_bytes["shared"] == 256 + 4
 
 
 @pytest.mark.parametrize(
