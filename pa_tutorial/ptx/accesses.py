@@ -113,12 +113,9 @@ class Accesses(Operands):
         writes = [self.write(name, "f32") for name in d]
         left, right = ([self.read(name, f"{type_}x2") for name in names] for names in (a, b))
         added = [self.read(name, "f32") for name in c]
-        exact = numbers.from_bfloat16 if type_ == "bf16" else np.float32
 
         def run(lanes: Lanes) -> None:
-            first, second = (
-                exact(np.stack([read() for read in reads], axis=1)) for reads in (left, right)
-            )
+            first, second = (np.stack([read() for read in each], axis=1) for each in (left, right))
             third = [np.broadcast_to(read(), len(lanes.mask)) for read in added]
             result = numbers.matrix_product(first, second, np.stack(third, axis=1))
             for n, write in enumerate(writes):

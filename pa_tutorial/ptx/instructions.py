@@ -157,41 +157,23 @@ class Translator(Accesses):
         return lambda: np.asarray(read()).astype(DTYPES[wide])
 
     def _float(self, one: Instruction) -> Step:
-        words, type_ = one.words, one.type
-        if type_ not in ("f32", "f64"):
-            return self._half(one)
-        function = FLOAT[one.opcode]
-        if "rm" in words and one.opcode == "fma":
-            function = numbers.fma_down
-        elif {"rz", "rm", "rp"} & set(words):
+        words, type_, narrow = one.words, one.type, numbers.narrow(one.type)
+        function, refused = FLOAT[one.opcode], {"rz", "rm", "rp"} & set(words)
+        if narrow:
+            refused |= {"sat", "ftz", "relu"} & set(words)
+        if one.opcode == "fma" and narrow:
+            function = numbers.fma_of_halves
+        elif one.opcode == "fma" and type_ == "f32" and refused == {"rm"}:
+            function, refused = numbers.fma_down, set()
+        if refused:
             raise one.unknown()
-        reads, flush, exact = self._reads(one, type_), "ftz" in words, function
+        flush = "ftz" in words
 
         def compute(*values: np.ndarray) -> np.ndarray:
             values = [numbers.flushed(value) for value in values] if flush else values
-            result = exact(*values)
+            result = function(*values)
             result = numbers.flushed(result) if flush else result
             return numbers.saturated(result) if "sat" in words else result
-
-        function = compute if flush or "sat" in words else exact
-        return self._result(one.operands[0], type_, function, *reads)
-
-    def _half(self, one: Instruction) -> Step:
-        """float16 and bfloat16, one or two in a register: more bits, then rounded once."""
-        type_ = one.type
-        if {"rz", "rm", "rp", "sat", "ftz", "relu"} & set(one.words):
-            raise one.unknown()
-        function = numbers.fma_of_halves if one.opcode == "fma" else FLOAT[one.opcode]
-        if type_.startswith("bf"):
-            wider, rounded = numbers.from_bfloat16, numbers.to_bfloat16
-        else:
-            wider, rounded = np.float32, np.float16
-
-        def compute(*values: np.ndarray) -> np.ndarray:
-            result = function(*[wider(value) for value in values])
-            if result.dtype == np.float64:
-                result = numbers.narrowed_to_odd(result)
-            return rounded(result)
 
         return self._result(one.operands[0], type_, compute, *self._reads(one, type_))
 
@@ -266,53 +248,39 @@ class Translator(Accesses):
         if target.endswith("x2"):
             return self._cvt_pair(one, target, source)
         rounding = next((word for word in one.words if word in numbers.ROUNDINGS), None)
-        narrows = size_of(target) < size_of(source) and target[0] in "fb"
-        if {"rz", "rm", "rp", "rna", "relu", "satfinite"} & set(one.words) and narrows:
+        refused = {"rz", "rm", "rp", "rna", "relu", "satfinite"}
+        if target[0] in "us":
+            refused.add("sat")
+        if refused & set(one.words):
             raise one.unknown()
 
         def convert(value: np.ndarray) -> np.ndarray:
-            value = numbers.from_bfloat16(value) if source == "bf16" else np.asarray(value)
-            value = numbers.flushed(value) if "ftz" in one.words else value
-            if target == "bf16":
-                return numbers.to_bfloat16(value)
+            value = numbers.flushed(value) if "ftz" in one.words else np.asarray(value)
             if source[0] in "fb" and target[0] in "us":
                 return numbers.to_integer(value, target, rounding)
             if rounding:
                 value = numbers.ROUNDINGS[rounding](value)
             if "sat" in one.words:
                 value = numbers.saturated(value)
-            return value.astype(DTYPES[target])
+            return value if numbers.narrow(target) else value.astype(DTYPES[target])
 
-        if "sat" in one.words and target[0] in "us":
-            raise one.unknown()
         return self._result(one.operands[0], target, convert, self.read(one.operands[1], source))
 
     def _cvt_pair(self, one: Instruction, target: str, source: str) -> Step:
-        """Two float32 become the halves of a register, the first the upper; or 8-bit floats."""
-        of_8_bits = numbers.FLOATS_OF_8_BITS
+        """Two float32 become a pair, the first its upper half; 8-bit floats become float16."""
+        of_8_bits = ("e4m3x2", "e5m2x2")
         expected = ["cvt", "rn", *["satfinite"] * (target in of_8_bits), target, source]
-        if list(one.words) != expected:
+        if list(one.words) != expected or (source, target) not in (
+            *(("f32", pair) for pair in ("f16x2", "bf16x2", *of_8_bits)),
+            *((pair, "f16x2") for pair in of_8_bits),
+        ):
             raise one.unknown()
-        if source in of_8_bits and target == "f16x2":
-            read = self.read(one.operands[1], "b16")
+        reads = [self.read(operand, source) for operand in one.operands[:0:-1]]  # the lower first
 
-            def exact(pair: np.ndarray) -> np.ndarray:
-                codes = np.atleast_1d(pair).view(np.uint8).reshape(-1, 2)
-                return numbers.from_8_bits(codes, source)
+        def pair(*values: np.ndarray) -> np.ndarray:
+            return np.column_stack(np.broadcast_arrays(*values))
 
-            return self._result(one.operands[0], target, exact, read)
-        if source != "f32":
-            raise one.unknown()
-        high, low = (self.read(operand, "f32") for operand in one.operands[1:])
-
-        def convert(high: np.ndarray, low: np.ndarray) -> np.ndarray:
-            both = np.stack(np.broadcast_arrays(*map(np.atleast_1d, (low, high))), 1)
-            if target in of_8_bits:
-                return numbers.to_8_bits(both, target).view(np.uint16)[:, 0]
-            return both.astype(np.float16) if target == "f16x2" else numbers.to_bfloat16(both)
-
-        register = "b16" if target in of_8_bits else target
-        return self._result(one.operands[0], register, convert, high, low)
+        return self._result(one.operands[0], target, pair, *reads)
 
     def _setp(self, one: Instruction) -> Step:
         words, type_ = one.words, one.type

@@ -15,6 +15,13 @@ DTYPES = {
     **{"f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64)},
     **{"bf16": np.dtype("u2"), "pred": np.dtype(bool)},
     **{"f16x2": np.dtype("u4"), "bf16x2": np.dtype("u4")},
+    **{"e4m3x2": np.dtype("u2"), "e5m2x2": np.dtype("u2")},
+}
+# Computed in float32. Source of those of 8 bits: Micikevicius and others, "FP8 Formats for Deep
+# Learning" (2022).
+NARROW = {
+    **{"f16": torch.float16, "bf16": torch.bfloat16},
+    **{"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2},
 }
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 SMALLEST_NORMAL = np.float32(2.0**-126)
@@ -67,16 +74,30 @@ def fma_down(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     return np.where(near > exact, np.nextafter(near, np.float32(-np.inf)), near)
 
 
-def from_bfloat16(bits: np.ndarray) -> np.ndarray:
-    return (np.asarray(bits, np.uint32) << np.uint32(16)).view(np.float32)
+def narrow(type_: str) -> torch.dtype | None:
+    """The narrow float that "f16" is, or that "f16x2" is a pair of; None: the type is another."""
+    return NARROW.get(type_.removesuffix("x2"))
 
 
-def to_bfloat16(number: np.ndarray) -> np.ndarray:
-    """float32 to the bits of the nearest bfloat16, ties to even; NaN becomes 0x7FFF."""
-    bits = np.ascontiguousarray(number, np.float32).view(np.uint32)
-    even = (bits >> np.uint32(16)) & np.uint32(1)
-    rounded = (bits + np.uint32(0x7FFF) + even) >> np.uint32(16)
-    return np.where(np.isnan(number), np.uint32(0x7FFF), rounded).astype(np.uint16)
+def decoded(bits: np.ndarray, type_: str) -> np.ndarray:
+    """Narrow floats as float32; pairs of them as [n, 2], the lower half first."""
+    floats = torch.from_numpy(np.atleast_1d(bits)).view(narrow(type_)).float().numpy()
+    return floats.reshape(-1, 2) if type_.endswith("x2") else floats
+
+
+def encoded(number: np.ndarray, type_: str) -> np.ndarray:
+    """The bits of the nearest narrow floats, ties to even, as `decoded` takes them; of 8 bits, the
+    nearest finite ones (.satfinite). NaN becomes all ones behind the sign."""
+    dtype, number = narrow(type_), np.asarray(number)
+    if number.dtype != np.float32:
+        number = narrowed_to_odd(number.astype(np.float64))
+    near = torch.from_numpy(np.array(number, ndmin=1))
+    if dtype.itemsize == 1:
+        near = near.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max)
+    size = dtype.itemsize
+    bits = near.to(dtype).view(torch.uint8).numpy().view(f"u{size}")
+    bits = np.where(np.isnan(number), bits.dtype.type(np.iinfo(f"i{size}").max), bits)
+    return bits.view(f"u{2 * size}").reshape(-1) if type_.endswith("x2") else bits
 
 
 def flushed(number: np.ndarray) -> np.ndarray:
@@ -92,22 +113,6 @@ def exp2(number: np.ndarray) -> np.ndarray:
 def saturated(number: np.ndarray) -> np.ndarray:
     """.sat: within 0 and 1; NaN becomes 0."""
     return np.clip(np.where(np.isnan(number), 0, number), 0, 1)
-
-
-# Source: Micikevicius and others, "FP8 Formats for Deep Learning" (2022).
-FLOATS_OF_8_BITS = {"e4m3x2": torch.float8_e4m3fn, "e5m2x2": torch.float8_e5m2}
-
-
-def from_8_bits(codes: np.ndarray, type_: str) -> np.ndarray:
-    return torch.from_numpy(codes).view(FLOATS_OF_8_BITS[type_]).float().numpy()
-
-
-def to_8_bits(number: np.ndarray, type_: str) -> np.ndarray:
-    """The code of the nearest finite number (.satfinite), ties to even; NaN becomes 0x7F."""
-    type_ = FLOATS_OF_8_BITS[type_]
-    largest = torch.finfo(type_).max
-    near = torch.from_numpy(number).clamp(-largest, largest).to(type_)
-    return np.where(np.isnan(number), np.uint8(0x7F), near.view(torch.uint8).numpy())
 
 
 ROUNDINGS = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}

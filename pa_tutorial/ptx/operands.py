@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pa_tutorial.ptx import numbers
 from pa_tutorial.ptx.machine import Lanes, Machine, Step
 from pa_tutorial.ptx.numbers import DTYPES
 from pa_tutorial.ptx.parsing import Instruction
@@ -26,6 +27,9 @@ class Operands:
     def read(self, operand: str, type_: str) -> Read:
         """The operand as numbers of a type: an array per thread, or one number for all."""
         dtype = DTYPES[type_]
+        if numbers.narrow(type_):
+            bits = self.read(operand, f"b{8 * dtype.itemsize}")
+            return lambda: numbers.decoded(bits(), type_)
         if operand in self.kernel.registers:
             return self._read_register(operand, type_)
         if operand in self.machine.special:  # they change from thread block to thread block
@@ -42,9 +46,6 @@ class Operands:
 
     def _read_register(self, name: str, type_: str) -> Read:
         raw, dtype = self.machine.registers[name], DTYPES[type_]
-        if type_ in ("f16x2", "bf16x2"):
-            halves = raw.view(np.float16 if type_ == "f16x2" else np.uint16).reshape(-1, 2)
-            return lambda: halves
         if raw.dtype == bool or raw.itemsize == dtype.itemsize:
             view = raw.view(dtype)
             return lambda: view
@@ -62,13 +63,9 @@ class Operands:
         if operand == "_":
             return lambda _value, _lanes: None
         raw, dtype = self.machine.registers[operand], DTYPES[type_]
-        if type_ in ("f16x2", "bf16x2"):
-            halves = self._read_register(operand, type_)()
-
-            def write_halves(value: np.ndarray, lanes: Lanes) -> None:
-                np.copyto(halves, value, where=lanes.mask[:, None], casting="unsafe")
-
-            return write_halves
+        if numbers.narrow(type_):
+            write_bits = self.write(operand, f"b{8 * dtype.itemsize}")
+            return lambda value, lanes: write_bits(numbers.encoded(value, type_), lanes)
         if raw.dtype == bool or raw.itemsize == dtype.itemsize:
             view = raw.view(dtype)
         else:

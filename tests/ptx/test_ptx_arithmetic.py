@@ -284,12 +284,19 @@ def test_two_halves_are_computed_apart() -> None:
     )
 
 
+# Of the last two, a part would be lost on the way through float32.
+CONVERTED_TO_HALF = {
+    "f32": [*floats(np.float32), *near(np.float32), 65519.99, 65520, np.inf],
+    "f64": [1 + 2.0**-11 + 2.0**-40, -1 - 2.0**-8 - 2.0**-40, 1 + 2.0**-11, 2.0**-25 + 2.0**-60],
+    "s32": [2**30 + 2**22 + 1, 2**30 + 2**22, -(2**30) - 2**22 - 1, 2049, 0],
+}
+
+
+@pytest.mark.parametrize("source", CONVERTED_TO_HALF)
 @pytest.mark.parametrize("type_", ["f16", "bf16"])
-def test_a_conversion_to_half_is_rounded_to_nearest(type_: str) -> None:
-    a = np.concatenate(
-        [floats(np.float32), near(np.float32), np.float32([65519.99, 65520, np.inf])]
-    )
-    got = computed(f"cvt.rn.{type_}.f32 {{d}}, {{0}}", type_, ("f32", a))
+def test_a_conversion_to_half_is_rounded_to_nearest(type_: str, source: str) -> None:
+    a = np.array(CONVERTED_TO_HALF[source], DTYPES[source])
+    got = computed(f"cvt.rn.{type_}.{source} {{d}}, {{0}}", type_, (source, a))
     got = of_bfloat16(got) if type_ == "bf16" else got
     dtype = "bf16" if type_ == "bf16" else np.float16
     want = [rounded(Fraction(x), dtype) if math.isfinite(x) else x for x in a.tolist()]
