@@ -38,7 +38,7 @@ class Accesses(Operands):
 
         def run(lanes: Lanes) -> None:
             lanes = self.machine.meet(one, members(), lanes)
-            if lanes.mask.any():
+            if lanes.any():
                 step(lanes)
 
         return run
@@ -62,7 +62,7 @@ class Accesses(Operands):
             }[mode]
             inside = from_ >= last if mode == "up" else from_ <= last
             threads = np.arange(len(lane)) - lane + np.where(inside, from_, lane)
-            absent = lanes.mask & ~lanes.mask[threads]
+            absent = lanes & ~lanes[threads]
             if "sync" in self.machine.checks and absent.any():
                 raise PtxFault("sync", "a lane reads from one that isn't here", one)
             write(np.broadcast_to(value(), len(lane))[threads], lanes)
@@ -73,7 +73,7 @@ class Accesses(Operands):
 
     def _active_mask(self, one: Instruction) -> Step:
         write = self.write(one.operands[0], "u32")
-        return lambda lanes: write(self._ballot(lanes.mask), lanes)
+        return lambda lanes: write(self._ballot(lanes), lanes)
 
     def _ballot(self, holds: np.ndarray) -> np.ndarray:
         bits = self.machine.warps(holds).astype(np.uint64) << np.arange(WARP_SIZE, dtype=np.uint64)
@@ -85,8 +85,8 @@ class Accesses(Operands):
         write = self.write(one.operands[0], "u32" if mode == "ballot" else type_)
 
         def run(lanes: Lanes) -> None:
-            yes = self._ballot(np.broadcast_to(holds(), len(lanes.mask)) & lanes.mask)
-            no = self._ballot(~np.broadcast_to(holds(), len(lanes.mask)) & lanes.mask)
+            yes = self._ballot(np.broadcast_to(holds(), len(lanes)) & lanes)
+            no = self._ballot(~np.broadcast_to(holds(), len(lanes)) & lanes)
             results = {
                 "ballot": yes,
                 "any": yes != 0,
@@ -116,7 +116,7 @@ class Accesses(Operands):
 
         def run(lanes: Lanes) -> None:
             first, second = (np.stack([read() for read in each], axis=1) for each in (left, right))
-            third = [np.broadcast_to(read(), len(lanes.mask)) for read in added]
+            third = [np.broadcast_to(read(), len(lanes)) for read in added]
             result = numbers.matrix_product(first, second, np.stack(third, axis=1))
             for n, write in enumerate(writes):
                 write(result[:, n], lanes)
@@ -136,8 +136,8 @@ class Accesses(Operands):
         access = self._put_rows(names, turned) if is_store else self._take_rows(names, turned)
 
         def run(lanes: Lanes) -> None:
-            has_row = lanes.mask & (self.machine.lane < 8 * len(names))
-            memory, places = place(Lanes(has_row, has_row))
+            has_row = lanes & (self.machine.lane < 8 * len(names))
+            memory, places = place(has_row)
             access(memory, places[:, None] + np.arange(16), has_row, lanes)
 
         return self._together(one, lambda: EVERY_LANE, run)
@@ -195,7 +195,7 @@ class Accesses(Operands):
         address = self._address(operand)
 
         def place(lanes: Lanes) -> tuple:
-            addresses = address()[lanes.mask]
+            addresses = address()[lanes]
             here = space or self._window(one, addresses)
             if not space or here == "global":
                 addresses = addresses - WINDOWS[here]
@@ -228,7 +228,7 @@ class Accesses(Operands):
                 memory, places = place(lanes)
                 items, first = memory.items(raw), places // dtype.itemsize
                 for n, read in enumerate(reads):
-                    value = np.broadcast_to(read(), len(lanes.mask))[lanes.mask]
+                    value = np.broadcast_to(read(), len(lanes))[lanes]
                     items[first + n] = np.ascontiguousarray(value).view(raw)
                 memory.written[places[:, None] + np.arange(num_bytes)] = True
 
@@ -240,7 +240,7 @@ class Accesses(Operands):
             memory, places = place(lanes)
             items, first = memory.items(raw), places // dtype.itemsize
             for n, write in enumerate(writes):
-                values[lanes.mask] = items[first + n]
+                values[lanes] = items[first + n]
                 write(values.view(dtype), lanes)
 
         return load
@@ -251,7 +251,7 @@ class Accesses(Operands):
         if one.words[1] != "async" or what not in COPIES or "L2::cache_hint" in one.words:
             raise one.unknown()
         if what == "commit_group":
-            return lambda lanes: machine.copies.commit(lanes.mask)
+            return lambda lanes: machine.copies.commit(lanes)
         if what.startswith("wait"):
             most = int(one.operands[0], 0) if what == "wait_group" else None
             return lambda lanes: machine.wait_for_copies(most, lanes)
@@ -265,16 +265,16 @@ class Accesses(Operands):
 
         def copy(lanes: Lanes) -> None:
             values = np.zeros((machine.num_threads, num_bytes), np.uint8)
-            read = lanes.mask & (taken() != 0)
+            read = lanes & (taken() != 0)
             if (read & (taken() != num_bytes)).any():  # a part of the bytes
                 raise one.unknown()
             if read.any():
-                memory, places = from_(Lanes(read, read))
+                memory, places = from_(read)
                 values[read] = memory.data[places[:, None] + np.arange(num_bytes)]
             memory, places = to(lanes)
             places = places[:, None] + np.arange(num_bytes)
-            memory.data[places], memory.written[places] = values[lanes.mask], False
-            machine.copies.add(one, np.flatnonzero(lanes.mask), places)
+            memory.data[places], memory.written[places] = values[lanes], False
+            machine.copies.add(one, np.flatnonzero(lanes), places)
 
         return copy
 
@@ -294,10 +294,8 @@ class Accesses(Operands):
         def run(lanes: Lanes) -> None:
             memory, places = place(lanes)
             items = memory.items(dtype)
-            values = [np.broadcast_to(read(), len(lanes.mask)) for read in reads]
-            for thread, at in zip(
-                np.flatnonzero(lanes.mask), places // dtype.itemsize, strict=True
-            ):
+            values = [np.broadcast_to(read(), len(lanes)) for read in reads]
+            for thread, at in zip(np.flatnonzero(lanes), places // dtype.itemsize, strict=True):
                 old[thread] = items[at]
                 given = [value[thread] for value in values]
                 if operation == "cas":

@@ -67,9 +67,9 @@ class Translator(Accesses):
         guard = self.predicate(instruction.guard)
 
         def run(lanes: Lanes) -> None:
-            mask = lanes.mask & guard()
-            if mask.any():
-                step(Lanes(mask, mask))
+            lanes = lanes & guard()
+            if lanes.any():
+                step(lanes)
 
         return run
 
@@ -114,10 +114,10 @@ class Translator(Accesses):
                 raise one.unknown()
             return lambda lanes: machine.wait(one, lanes)
         there = self.kernel.labels[one.operands[0]] if opcode == "bra" else DONE
-        there = DONE if there == len(self.kernel.instructions) else there
+        there = there if there < len(self.kernel.instructions) else DONE
 
         def go(lanes: Lanes) -> None:
-            machine.next[lanes.mask] = there
+            machine.next[lanes] = there
 
         return go
 
@@ -126,8 +126,8 @@ class Translator(Accesses):
 
         def run(lanes: Lanes) -> None:
             order = self.machine.ordering
-            for warp in np.unique(np.flatnonzero(lanes.mask) // WARP_SIZE) if order else ():
-                here = np.flatnonzero(lanes.mask[warp * WARP_SIZE :][:WARP_SIZE])
+            for warp in np.unique(np.flatnonzero(lanes) // WARP_SIZE) if order else ():
+                here = np.flatnonzero(lanes[warp * WARP_SIZE :][:WARP_SIZE])
                 order.syncwarp(int(warp), here)
 
         return self._together(one, members, run)
@@ -136,8 +136,7 @@ class Translator(Accesses):
 
     def _integer(self, one: Instruction) -> Step:
         words, type_, opcode = one.words, one.type, one.opcode
-        if "sat" in words or "cc" in words:
-            raise one.unknown()
+        one.require_words("lo", "hi", "wide")
         if "wide" in words:
             wide = WIDER[type_]
             reads = [self._wide(operand, type_, wide) for operand in one.operands[1:3]]
@@ -158,16 +157,14 @@ class Translator(Accesses):
 
     def _float(self, one: Instruction) -> Step:
         words, type_, narrow = one.words, one.type, numbers.narrow(one.type)
-        function, refused = FLOAT[one.opcode], {"rz", "rm", "rp"} & set(words)
-        if narrow:
-            refused |= {"sat", "ftz", "relu"} & set(words)
-        if one.opcode == "fma" and narrow:
-            function = numbers.fma_of_halves
-        elif one.opcode == "fma" and type_ == "f32" and refused == {"rm"}:
-            function, refused = numbers.fma_down, set()
-        if refused:
-            raise one.unknown()
-        flush = "ftz" in words
+        function, flush, is_fma = FLOAT[one.opcode], "ftz" in words, one.opcode == "fma"
+        if is_fma and type_ == "f32" and "rm" in words:
+            one.require_words("rm", "ftz", "sat")
+            function = numbers.fma_down
+        else:
+            exact = () if narrow else ("ftz", "sat")
+            one.require_words("rn", "approx", "full", *exact)
+            function = numbers.fma_of_halves if is_fma and narrow else function
 
         def compute(*values: np.ndarray) -> np.ndarray:
             values = [numbers.flushed(value) for value in values] if flush else values
@@ -179,6 +176,7 @@ class Translator(Accesses):
 
     def _bits(self, one: Instruction) -> Step:
         opcode, type_ = one.opcode, one.type
+        one.require_words()
         result = "u32" if opcode in ("popc", "clz") else type_
         if opcode in ("shl", "shr", "bfe", "bfi"):
             count = 1 if opcode != "bfi" else 2
@@ -190,8 +188,6 @@ class Translator(Accesses):
             table, reads = int(one.operands[4], 0), self._reads(one, type_)[:3]
             function = partial(numbers.lut3, table=table)
             return self._result(one.operands[0], type_, function, *reads)
-        if opcode == "prmt" and len(one.words) > 2:
-            raise one.unknown()
         return self._result(one.operands[0], result, BITS[opcode], *self._reads(one, type_))
 
     def _funnel(self, one: Instruction) -> Step:
@@ -248,15 +244,13 @@ class Translator(Accesses):
         if target.endswith("x2"):
             return self._cvt_pair(one, target, source)
         rounding = next((word for word in one.words if word in numbers.ROUNDINGS), None)
-        refused = {"rz", "rm", "rp", "rna", "relu", "satfinite"}
-        if target[0] in "us":
-            refused.add("sat")
-        if refused & set(one.words):
-            raise one.unknown()
+        is_integer = target[0] in "us"
+        modifiers = ("rn", "ftz") if is_integer else ("rn", "ftz", "sat")
+        one.require_words(*modifiers, *numbers.ROUNDINGS, target)
 
         def convert(value: np.ndarray) -> np.ndarray:
             value = numbers.flushed(value) if "ftz" in one.words else np.asarray(value)
-            if source[0] in "fb" and target[0] in "us":
+            if source[0] in "fb" and is_integer:
                 return numbers.to_integer(value, target, rounding)
             if rounding:
                 value = numbers.ROUNDINGS[rounding](value)
@@ -285,6 +279,7 @@ class Translator(Accesses):
     def _setp(self, one: Instruction) -> Step:
         words, type_ = one.words, one.type
         name, is_float = words[1], type_.startswith("f")
+        one.require_words(name, "ftz", *JOINED)
         unordered = is_float and name in ("equ", "neu", "ltu", "leu", "gtu", "geu")
         join = JOINED.get(words[2])
         a, b = (self.read(operand, type_) for operand in one.operands[1:3])
@@ -295,7 +290,7 @@ class Translator(Accesses):
             raise one.unknown()
 
         def compare() -> np.ndarray:
-            x, y = a(), b()
+            x, y = (numbers.flushed(read()) if "ftz" in words else read() for read in (a, b))
             nan = np.isnan(x) | np.isnan(y) if is_float else False
             if name in ("num", "nan"):
                 return nan if name == "nan" else ~nan

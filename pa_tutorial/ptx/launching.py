@@ -30,6 +30,15 @@ ACCESSES = {
     **{"ld": "load", "ldu": "load", "ldmatrix": "load"},
     **{"st": "store", "stmatrix": "store", "atom": "atomic", "red": "atomic"},
 }
+CLASSES = {
+    "matrix": ("mma",),
+    "barrier": ("bar", "barrier"),
+    "shuffle": ("shfl",),
+    "vote": ("vote", "activemask"),
+    "branch": ("bra", "call", "ret", "exit"),
+    "move": ("mov", "cvt", "cvta", "selp"),
+    "logic": ("setp", "and", "or", "xor", "not", "shl", "shr", "lop3", "prmt", "bfe", "bfi"),
+}
 FLOATS = ("f16", "f32", "f64", "bf16", "f16x2", "bf16x2")
 
 
@@ -218,19 +227,10 @@ def class_of(instruction: Instruction) -> str:
         return f"{ACCESSES[opcode]} {space_of(instruction) or 'generic'}"
     if opcode == "cp":
         return "copy" if words[2] in ("ca", "cg") else "copy group"
-    if opcode == "mma":
-        return "matrix"
-    if opcode in ("bar", "barrier"):
-        return "syncwarp" if "warp" in words else "barrier"
-    if opcode in ("shfl", "vote", "activemask"):
-        return {"shfl": "shuffle"}.get(opcode, "vote")
-    if opcode in ("bra", "call", "ret", "exit"):
-        return "branch"
-    if opcode in ("mov", "cvt", "cvta", "selp"):
-        return "move"
-    if opcode in ("setp", "and", "or", "xor", "not", "shl", "shr", "lop3", "prmt", "bfe", "bfi"):
-        return "logic"
-    return "float" if instruction.type in FLOATS else "integer"
+    if opcode in ("bar", "barrier") and "warp" in words:
+        return "syncwarp"
+    arithmetic = "float" if instruction.type in FLOATS else "integer"
+    return next((name for name, opcodes in CLASSES.items() if opcode in opcodes), arithmetic)
 
 
 def _trace_of(machine: Machine, memory: GlobalMemory, function: FunctionType | None) -> Trace:

@@ -39,13 +39,7 @@ class PtxFault(ShortInNotebooks, RuntimeError):
         self.check, self.instruction = check, instruction
 
 
-class Lanes(NamedTuple):
-    """The threads that execute an instruction. where: the same for NumPy, True for all."""
-
-    mask: np.ndarray
-    where: np.ndarray | bool
-
-
+Lanes = np.ndarray  # [num_threads] bool: the threads that execute an instruction
 Step = Callable[[Lanes], None]
 
 
@@ -167,7 +161,7 @@ class Machine:
     # Running ----------------------------------------------------------------------------------
 
     def _run_blocks(self, translate: Callable[[Instruction], Step]) -> None:
-        instructions, end = self.kernel.instructions, len(self.kernel.instructions)
+        instructions = self.kernel.instructions
         for _ in range(self.max_steps):
             at = int(np.where(self.meeting, MEETING, self.next).min())
             if at == DONE:
@@ -179,11 +173,10 @@ class Machine:
                 continue
             if at not in self.steps:
                 self.steps[at] = list(map(translate, instructions[at : self.ends[at]]))
-            mask = self.next == at
-            self.meeting[mask] = False
-            lanes = Lanes(mask, True if mask.all() else mask)
-            self.num_issued[at] += int(self.warps(mask).any(axis=1).sum())
-            self.next[mask] = self.ends[at] if self.ends[at] < end else DONE
+            lanes = self.next == at
+            self.meeting[lanes] = False
+            self.num_issued[at] += int(self.warps(lanes).any(axis=1).sum())
+            self.next[lanes] = self.ends[at] if self.ends[at] < len(instructions) else DONE
             for step in self.steps[at]:
                 step(lanes)
         what = f"still running after {self.max_steps:,} basic blocks"
@@ -201,25 +194,24 @@ class Machine:
         ordered = sorted(start for start in starts if start < len(instructions))
         return dict(zip(ordered, [*ordered[1:], len(instructions)], strict=True))
 
-    def warps(self, mask: np.ndarray) -> np.ndarray:
+    def warps(self, values: np.ndarray) -> np.ndarray:
         """[num_warps, 32] of a value per thread."""
-        return mask.reshape(-1, WARP_SIZE)
+        return values.reshape(-1, WARP_SIZE)
 
     # Warps ------------------------------------------------------------------------------------
 
     def meet(self, one: Instruction, members: np.ndarray, lanes: Lanes) -> Lanes:
         """The lanes whose warp has all lanes here that their masks name. The others wait before
         the instruction until those arrive."""
-        asked = self.warps(np.where(lanes.mask, members, np.uint32(0)).astype(np.uint32))
+        asked = self.warps(np.where(lanes, members, np.uint32(0)).astype(np.uint32))
         asked = np.bitwise_or.reduce(asked, axis=1)[:, None]
         asked = (asked >> np.arange(WARP_SIZE, dtype=np.uint32) & 1).astype(bool)
-        missing = asked & self.warps(self.exists & ~lanes.mask)
+        missing = asked & self.warps(self.exists & ~lanes)
         if "sync" not in self.checks or not missing.any():
             return lanes
-        waits = lanes.mask & np.repeat(missing.any(axis=1), WARP_SIZE)
+        waits = lanes & np.repeat(missing.any(axis=1), WARP_SIZE)
         self.next[waits], self.meeting[waits] = one.number, True
-        here = lanes.mask & ~waits
-        return Lanes(here, here)
+        return lanes & ~waits
 
     def _missing(self) -> PtxFault:
         """Nobody can go on, and some lanes wait for others of their warp."""
@@ -232,8 +224,8 @@ class Machine:
     # Barriers ---------------------------------------------------------------------------------
 
     def wait(self, barrier: Instruction, lanes: Lanes) -> None:
-        self.resume[lanes.mask] = barrier.number + 1
-        self.next[lanes.mask] = WAITING
+        self.resume[lanes] = barrier.number + 1
+        self.next[lanes] = WAITING
 
     def _open_barrier(self) -> None:
         """All threads of the thread blocks wait or have ended. Those of one block must be at the
@@ -265,7 +257,7 @@ class Machine:
     def wait_for_copies(self, most: int | None, lanes: Lanes) -> None:
         """All but the last `most` groups of the lanes' copies have arrived; None: all copies."""
         shared = self.memory["shared"]
-        for one, threads, _, places in self.copies.arrived(lanes.mask, most):
+        for one, threads, _, places in self.copies.arrived(lanes, most):
             shared.written[places] = True
             if self.ordering is not None:  # only a barrier after the wait orders the copy
                 first, num_bytes = places[:, 0], places.shape[1]
@@ -281,7 +273,7 @@ class Machine:
         num_bytes  that a lane accesses
         returns    the space, and for each active lane the place of its first byte in its data
         """
-        memory, threads = self.memory[space], np.flatnonzero(lanes.mask)
+        memory, threads = self.memory[space], np.flatnonzero(lanes)
         at = one, threads, addresses
         outside = memory.outside(addresses, num_bytes)
         if outside.any():
@@ -289,7 +281,7 @@ class Machine:
             self._require(~outside, "memory", where, *at)
         aligned = addresses % num_bytes == 0
         self._require(aligned, "memory", f"misaligned for {num_bytes} bytes", *at)
-        places = addresses if memory.base is None else addresses + memory.base[lanes.mask]
+        places = addresses if memory.base is None else addresses + memory.base[lanes]
         if kind != "write" and "init" in self.checks:
             read = places[:, None] + np.arange(num_bytes)
             written, what = memory.written[read], "read, and was never written"

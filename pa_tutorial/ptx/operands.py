@@ -72,7 +72,7 @@ class Operands:
             view = raw.view(f"{'i' if dtype.kind == 'i' else 'u'}{raw.itemsize}")
 
         def write(value: np.ndarray, lanes: Lanes) -> None:
-            np.copyto(view, value, where=lanes.where, casting="unsafe")
+            np.copyto(view, value, where=lanes.all() or lanes, casting="unsafe")
 
         return write
 

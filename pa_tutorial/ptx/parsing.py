@@ -71,6 +71,12 @@ class Instruction:
         place = f", from line {self.source[1]} of {self.source[0]}" if self.source else ""
         return f"line {self.line} of the PTX: {self.text}{place}"
 
+    def require_words(self, *allowed: str) -> None:
+        """Raises PtxError if its name has others between the first and the type: they would change
+        what it computes."""
+        if not set(self.words[1:-1]) <= set(allowed):
+            raise self.unknown()
+
     def unknown(self) -> PtxError:
         return PtxError(f"the interpreter doesn't know this instruction: {self}")
 

@@ -438,6 +438,13 @@ def test_comparisons(name: str, type_: str) -> None:
             assert found == (suffix == "u" if is_nan else HOLDS[name](x, y))
 
 
+def test_a_comparison_takes_subnormal_numbers_as_0_if_asked_to() -> None:
+    a = np.float32([1e-40, -1e-40, 0, 1e-30])
+    for modifier, want in (("ftz.", [1, 1, 1, 0]), ("", [0, 0, 1, 0])):
+        select = f"setp.eq.{modifier}f32 %p1, {{0}}, 0f00000000; selp.b32 {{d}}, 1, 0, %p1"
+        assert computed(select, "u32", ("f32", a)).tolist() == want
+
+
 def test_a_comparison_may_be_joined_with_a_predicate_and_gives_its_opposite() -> None:
     a, b = integers("s32"), integers("s32")
     lines = (

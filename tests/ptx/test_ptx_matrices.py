@@ -177,6 +177,8 @@ def test_a_thread_block_does_not_wait_for_the_copies_of_an_earlier_one() -> None
     "cvt.rn.relu.f16x2.f32 %r1, %f1, %f2",
     "cvt.rn.satfinite.e4m3x2.f16x2 %h1, %r1",
     "cvt.rz.f32.s32 %f1, %r1",
+    "max.NaN.f32 %f1, %f1, %f1",
+    "add.sat.s32 %r1, %r1, %r1",
     "fma.rn.relu.f16 %h1, %h1, %h1, %h1",
     "add.rz.f32 %f1, %f1, %f1",
 ])  # fmt: skip
