@@ -81,7 +81,8 @@ class CompiledLaunch:
         if isinstance(self.launch, NaiveLaunch):
             return found | {"qk": by_token(self.reports[0], 0, self.launch)}
         if isinstance(self.launch, PartitionedLaunch):
-            found |= intermediates_of_v2(*self.reports, self.launch)
+            merged = self.launch.max_logits, self.launch.exp_sums
+            found |= intermediates_of_v2(*self.reports, self.launch, *merged)
         elif isinstance(self.launch, CudaLaunch):
             found |= intermediates_of_paged(self.reports[0], self.launch)
         if isinstance(self.launch, OURS) and self.out.dtype == torch.float32:
@@ -93,8 +94,7 @@ OURS = CudaLaunch | PartitionedLaunch
 # Barriers by number. The paged kernel's, as in vLLM's, come when all threads have written: q; the
 # scores, and the maximum of each warp; the sum of each warp; the weights.
 SCORES, SUM, WEIGHTS = 1, 2, 3
-# The reduce kernel's: the maximum of each warp; its sum.
-REDUCED_MAX, REDUCED_SUM = 0, 1
+REDUCED = 0, 1  # the reduce kernel's: the maximum of each warp; its sum
 # The halves of red_smem: the maxima of the warps, their sums.
 MAXIMA, SUMS = 0, 1
 
@@ -111,20 +111,25 @@ def intermediates_of_paged(report: PtxReport, part: CudaLaunch) -> Intermediates
 
 
 def intermediates_of_v2(
-    report: PtxReport, reduced: PtxReport, launch: PartitionedLaunch
+    report: PtxReport,
+    reduced: PtxReport,
+    launch: PartitionedLaunch,
+    max_logits: Tensor,
+    exp_sums: Tensor,
+    barriers: tuple[int, int] = REDUCED,
 ) -> Intermediates:
-    """Of whole sequences. The reduce kernel's maximum and sum are theirs, but where there is one
+    """Of whole sequences, from the runs of both kernels and what they exchange. The reduce kernel's maximum and sum are theirs, but where there is one
     partition it has nothing to do."""
     part, seq_lens = launch.partitions, launch.partitions.seq_lens
     found, size = intermediates_of_paged(report, part), part.geometry.PARTITION_SIZE
-    shares = shares_of_partitions(launch.max_logits, launch.exp_sums, seq_lens, size)
+    shares = shares_of_partitions(max_logits, exp_sums, seq_lens, size)
     of_tokens = shares.repeat_interleave(size, dim=-1)[..., : found["logits"].shape[-1]]
     found["logits"] = (found["logits"] * of_tokens).float()
     if not reduced.machine.at_barriers:  # no sequence has several partitions
         return found
     several = (seq_lens > size)[:, None, None]
-    qk_max = of_warps(reduced, REDUCED_MAX, launch.reduce, MAXIMA, np.max)
-    exp_sum = of_warps(reduced, REDUCED_SUM, launch.reduce, SUMS, np.sum)
+    qk_max = of_warps(reduced, barriers[0], launch.reduce, MAXIMA, np.max)
+    exp_sum = of_warps(reduced, barriers[1], launch.reduce, SUMS, np.sum)
     found["qk_max"] = torch.where(several, qk_max, found["qk_max"])
     found["exp_sum"] = torch.where(several, exp_sum, found["exp_sum"])
     return found

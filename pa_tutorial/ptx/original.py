@@ -28,7 +28,7 @@ from pa_tutorial.arguments import require
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cuda_backends import v1_vector_backend, v2_backend
 from pa_tutorial.kernels.cuda_launch import as_stored
-from pa_tutorial.ptx.backend import CHECKS, SCORES, WEIGHTS, Compiled, by_token
+from pa_tutorial.ptx.backend import CHECKS, Compiled, intermediates_of_paged, intermediates_of_v2
 from pa_tutorial.ptx.launching import PtxReport, run_ptx
 from pa_tutorial.ptx.machine import Size
 from pa_tutorial.simt.tables import Table
@@ -69,10 +69,12 @@ REFERENCE = replace(WORKED_EXAMPLE, seq_lens=(256,), **SIZES)
 
 
 EXPLAINED = """
+Off: relative to exact numbers; those of v2 are of whole sequences, with the reduce kernel.
 q, K, V: transactions x bytes per lane. shared: transactions. As compiled: warp instructions.
 The outputs differ because vLLM keeps a partial sum of q·k for each element of a vec, and multiplies
 weights and V in V's type; ours does both in float32. vLLM's bfloat16 vecs are made of pairs, so its
-kernel loads 4 bytes at a time."""
+kernel loads 4 bytes at a time. Its reduce kernel waits at 4 barriers; ours at 2, which are enough.
+It computes indices in 32 bits, ours in 64, which takes more instructions."""
 
 
 class NoOriginal(ShortInNotebooks, RuntimeError):
@@ -118,8 +120,8 @@ def run_original(text: str, step: DecodeStep, block_size: int) -> tuple[Tensor, 
     return out, report
 
 
-def run_original_v2(text: str, step: DecodeStep) -> tuple[Tensor, PtxReport, PtxReport]:
-    """vLLM's v2 and reduce kernels on a step."""
+def run_original_v2(text: str, step: DecodeStep) -> tuple[dict[str, Tensor], PtxReport, PtxReport]:
+    """vLLM's v2 and reduce kernels on a step: `out`, and what the second reads of the first."""
     num_seqs, num_heads, head_size = step.q.shape
     num_partitions = -(-int(step.seq_lens.max()) // PARTITION_SIZE)
     sums, largest = (torch.full((num_seqs, num_heads, num_partitions), torch.nan) for _ in "sl")
@@ -130,7 +132,7 @@ def run_original_v2(text: str, step: DecodeStep) -> tuple[Tensor, PtxReport, Ptx
     given = as_stored(out), *partials, step.seq_lens, num_partitions
     grid, shared = (num_heads, num_seqs, 1), 8 * num_partitions
     second = _run(text, "v2_reduce_kernel", grid, *given, shared=shared, num_outs=1)
-    return out, first, second
+    return {"out": out, "max_logits": largest, "exp_sums": sums}, first, second
 
 
 def _given(step: DecodeStep) -> tuple:
@@ -155,22 +157,21 @@ def _run(text: str, name: str, grid: Size, *args: object, shared: int, num_outs:
     return run_ptx(text, grid, NUM_THREADS, *args, **options)
 
 
-# Names of q, K and V among the arguments: ours, vLLM's v1, vLLM's v2
-ARRAYS = {
-    "q": ("q", "argument 1", "argument 3"),
-    "K": ("k_cache", "argument 2", "argument 4"),
-    "V": ("v_cache", "argument 3", "argument 5"),
+REDUCED = 1, 3  # the barriers behind which its reduce kernel has the warps' maxima, and sums
+QUANTITIES = {
+    **{"scores": "qk", "maximum": "qk_max", "sum": "exp_sum"},
+    **{"weights": "logits", "output": "out"},
 }
+ARRAYS = ("q", "K", "V")
+# What these are among the arguments; the reduce kernel has none of them.
+OURS, V1, V2 = ("q", "k_cache", "v_cache"), (1, 2, 3), (3, 4, 5)
 
 
-def counts(report: PtxReport, of: int) -> dict[str, str]:
-    """For each array transactions x bytes of a lane and sectors, then counts of instructions.
-
-    of  which of the names in ARRAYS
-    """
-    found = {}
-    for letter, names in ARRAYS.items():
-        part = report.trace.only(array=names[of])
+def counts(report: PtxReport, arguments: Sequence[str | int] = ()) -> dict[str, str]:
+    """For each array transactions x bytes of a lane and sectors, then counts of instructions."""
+    found = dict.fromkeys(("q", "K's loads in the PTX", "K", "V"), "")
+    for letter, given in zip(ARRAYS, arguments, strict=False):
+        part = report.trace.only(array=f"argument {given}" if isinstance(given, int) else given)
         if letter == "K":
             places = sorted({*part.records.place.tolist()})
             loads = Counter(".".join(report.kernel.instructions[n].words) for n in places)
@@ -186,29 +187,39 @@ def counts(report: PtxReport, of: int) -> dict[str, str]:
 
 
 def compare(path: Path, title: str, problem: DecodeProblem) -> Table:
-    """Our kernels and vLLM's on one problem; of v2, the first kernel. Raises NoOriginal."""
+    """Our kernels and vLLM's on one problem. Raises NoOriginal."""
     step = problem.paged("vllm")
     text = compiled_original(path, step, problem.block_size)
-    ours_v1 = Compiled(v1_vector_backend).prepare(step)
-    ours_v2 = Compiled(v2_backend).prepare(step, partition_size=PARTITION_SIZE)
-    v1, v1_report = run_original(text, step, problem.block_size)
-    v2, v2_report, _ = run_original_v2(text, step)
-    made = (
-        ("v1, ours", ours_v1.run(), ours_v1.reports[0], 0),
-        ("v1, vLLM's", v1, v1_report, 1),
-        ("v2, ours", ours_v2.run(), ours_v2.reports[0], 0),
-        ("v2, vLLM's", v2, v2_report, 2),
+    v1 = Compiled(v1_vector_backend).prepare(step)
+    v2 = Compiled(v2_backend).prepare(step, partition_size=PARTITION_SIZE)
+    ours_v1, ours_v2 = v1.probe(), v2.probe()
+    out, report = run_original(text, step, problem.block_size)
+    theirs_v1 = intermediates_of_paged(report, v1.launch) | {"out": out}
+    made, first, second = run_original_v2(text, step)
+    merged = made["max_logits"], made["exp_sums"]
+    theirs_v2 = made | intermediates_of_v2(first, second, v2.launch, *merged, REDUCED)
+    rows = (
+        ("v1, ours", ours_v1, counts(v1.reports[0], OURS)),
+        ("v1, vLLM's", theirs_v1, counts(report, V1)),
+        ("v2, ours", ours_v2, counts(v2.reports[0], OURS)),
+        ("v2, vLLM's", theirs_v2, counts(first, V2)),
+        ("reduce, ours", {}, counts(v2.reports[1])),
+        ("reduce, vLLM's", {}, counts(second)),
     )
-    expected, rows = problem.expected(), []
-    for name, out, report, of in made:
-        part = ours_v2.launch.partitions if "v2" in name else ours_v1.launch
-        given = {"out": out, "qk": by_token(report, SCORES, part)}
-        if "v1" in name:  # in v2 the weights of each partition have a sum of their own
-            given["logits"] = by_token(report, WEIGHTS, part, padding=0.0)
-        errors = [error(given.get(each), expected[each]) for each in ("qk", "logits", "out")]
-        rows.append((name, *errors, *counts(report, of).values()))
-    columns = "kernel", "scores off", "weights off", "output off", *counts(v1_report, 1)
-    return Table(title, columns, tuple(rows))
+    expected = problem.expected()
+    columns = "kernel", *(f"{name} off" for name in QUANTITIES), *rows[0][2]
+    return Table(
+        title,
+        columns,
+        tuple(
+            (
+                name,
+                *(error(found.get(each), expected[each]) for each in QUANTITIES.values()),
+                *counted.values(),
+            )
+            for name, found, counted in rows
+        ),
+    )
 
 
 def error(given: Tensor | None, expected: np.ndarray) -> str:
