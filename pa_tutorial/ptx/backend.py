@@ -94,7 +94,7 @@ OURS = CudaLaunch | PartitionedLaunch
 # Barriers by number. The paged kernel's, as in vLLM's, come when all threads have written: q; the
 # scores, and the maximum of each warp; the sum of each warp; the weights.
 SCORES, SUM, WEIGHTS = 1, 2, 3
-REDUCED = 0, 1  # the reduce kernel's: the maximum of each warp; its sum
+REDUCED = 0, 1  # in the reduce kernel
 # The halves of red_smem: the maxima of the warps, their sums.
 MAXIMA, SUMS = 0, 1
 
@@ -118,8 +118,11 @@ def intermediates_of_v2(
     exp_sums: Tensor,
     barriers: tuple[int, int] = REDUCED,
 ) -> Intermediates:
-    """Of whole sequences, from the runs of both kernels and what they exchange. The reduce kernel's maximum and sum are theirs, but where there is one
-    partition it has nothing to do."""
+    """Of whole sequences, from the runs of both kernels and what they exchange. The reduce
+    kernel's maximum and sum are theirs, but where there is one partition it has nothing to do.
+
+    barriers  behind which it has the maximum of each warp, and its sum
+    """
     part, seq_lens = launch.partitions, launch.partitions.seq_lens
     found, size = intermediates_of_paged(report, part), part.geometry.PARTITION_SIZE
     shares = shares_of_partitions(max_logits, exp_sums, seq_lens, size)

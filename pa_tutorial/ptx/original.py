@@ -159,19 +159,26 @@ def _run(text: str, name: str, grid: Size, *args: object, shared: int, num_outs:
 
 REDUCED = 1, 3  # the barriers behind which its reduce kernel has the warps' maxima, and sums
 QUANTITIES = {
-    **{"scores": "qk", "maximum": "qk_max", "sum": "exp_sum"},
-    **{"weights": "logits", "output": "out"},
+    "scores": "qk",
+    "maximum": "qk_max",
+    "sum": "exp_sum",
+    "weights": "logits",
+    "output": "out",
 }
-ARRAYS = ("q", "K", "V")
-# What these are among the arguments; the reduce kernel has none of them.
-OURS, V1, V2 = ("q", "k_cache", "v_cache"), (1, 2, 3), (3, 4, 5)
+# The arguments of our kernels, and of vLLM's, that are q, K and V.
+OURS = ("q", "k_cache", "v_cache")
+V1 = ("argument 1", "argument 2", "argument 3")
+V2 = ("argument 3", "argument 4", "argument 5")
 
 
-def counts(report: PtxReport, arguments: Sequence[str | int] = ()) -> dict[str, str]:
-    """For each array transactions x bytes of a lane and sectors, then counts of instructions."""
+def counts(report: PtxReport, arguments: Sequence[str] = ()) -> dict[str, str]:
+    """For each array transactions x bytes of a lane and sectors, then counts of instructions.
+
+    arguments  that are q, K and V; the reduce kernel has none of them
+    """
     found = dict.fromkeys(("q", "K's loads in the PTX", "K", "V"), "")
-    for letter, given in zip(ARRAYS, arguments, strict=False):
-        part = report.trace.only(array=f"argument {given}" if isinstance(given, int) else given)
+    for letter, argument in zip("qKV", arguments, strict=False):
+        part = report.trace.only(array=argument)
         if letter == "K":
             places = sorted({*part.records.place.tolist()})
             loads = Counter(".".join(report.kernel.instructions[n].words) for n in places)
@@ -198,7 +205,7 @@ def compare(path: Path, title: str, problem: DecodeProblem) -> Table:
     made, first, second = run_original_v2(text, step)
     merged = made["max_logits"], made["exp_sums"]
     theirs_v2 = made | intermediates_of_v2(first, second, v2.launch, *merged, REDUCED)
-    rows = (
+    runs = (
         ("v1, ours", ours_v1, counts(v1.reports[0], OURS)),
         ("v1, vLLM's", theirs_v1, counts(report, V1)),
         ("v2, ours", ours_v2, counts(v2.reports[0], OURS)),
@@ -206,20 +213,12 @@ def compare(path: Path, title: str, problem: DecodeProblem) -> Table:
         ("reduce, ours", {}, counts(v2.reports[1])),
         ("reduce, vLLM's", {}, counts(second)),
     )
-    expected = problem.expected()
-    columns = "kernel", *(f"{name} off" for name in QUANTITIES), *rows[0][2]
-    return Table(
-        title,
-        columns,
-        tuple(
-            (
-                name,
-                *(error(found.get(each), expected[each]) for each in QUANTITIES.values()),
-                *counted.values(),
-            )
-            for name, found, counted in rows
-        ),
-    )
+    expected, rows = problem.expected(), []
+    for name, found, counted in runs:
+        errors = [error(found.get(each), expected[each]) for each in QUANTITIES.values()]
+        rows.append((name, *errors, *counted.values()))
+    columns = "kernel", *(f"{name} off" for name in QUANTITIES), *counts(first)
+    return Table(title, columns, tuple(rows))
 
 
 def error(given: Tensor | None, expected: np.ndarray) -> str:
