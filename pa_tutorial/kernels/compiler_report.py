@@ -116,10 +116,10 @@ def compiled(kernel: Callable, *arguments: object, capability: Capability = (9, 
     return _compiled(kernel, signature_of(kernel, arguments), checked_capability(capability))
 
 
-def checked_capability(capability: Capability) -> Capability:
+def checked_capability(capability: Capability, name: str = "capability") -> Capability:
     """Raises TypeError or ValueError for anything but a pair of whole numbers."""
-    numbers = tuple(whole_numbers("capability", capability))
-    require(len(numbers) == 2, "capability", capability, "two whole numbers, such as (9, 0)")
+    numbers = tuple(whole_numbers(name, capability))
+    require(len(numbers) == 2, name, capability, "two whole numbers, such as (9, 0)")
     return numbers
 
 

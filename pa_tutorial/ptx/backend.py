@@ -10,6 +10,7 @@ from torch import Tensor
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.backends import Backend, Intermediates, Launch, backend_named
+from pa_tutorial.kernels.compiler_report import checked_capability
 from pa_tutorial.kernels.cuda_launch import CudaLaunch, NaiveLaunch, PartitionedLaunch
 from pa_tutorial.kernels.intermediates import shares_of_partitions
 from pa_tutorial.ptx.launching import PtxReport, run_ptx
@@ -186,7 +187,8 @@ def compiled_stage(
     """
     allowed = "None for this stage: only those that begin with cuda_ are compiled for a GPU"
     require(name.startswith("cuda_"), "compiled", compute_capability, allowed)
+    capability = checked_capability(compute_capability, "compiled")
     backend = backend or backend_named(name)
     if not isinstance(backend, Backend):
         raise TypeError(f"function is {backend!r}; with compiled it must be a backend")
-    return Compiled(backend, compute_capability)
+    return Compiled(backend, capability)

@@ -8,10 +8,11 @@ from types import FunctionType
 
 import numpy as np
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, whole_number
+from pa_tutorial.kernels.compiler_report import checked_capability
 from pa_tutorial.ptx.accesses import space_of
 from pa_tutorial.ptx.instructions import Translator
-from pa_tutorial.ptx.machine import Access, Machine, Size
+from pa_tutorial.ptx.machine import Access, Machine
 from pa_tutorial.ptx.memory import WINDOWS, GlobalMemory, Region, Space
 from pa_tutorial.ptx.numbers import DTYPES
 from pa_tutorial.ptx.parsing import Instruction, Kernel, Variable, parse
@@ -19,9 +20,15 @@ from pa_tutorial.ptx.sources import sources_of
 from pa_tutorial.simt import ptx
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.kernel_arguments import arrays_of, function_of, named
+from pa_tutorial.simt.launch_options import (
+    Size,
+    as_tuple,
+    known_checks,
+    require_limits,
+    three_sizes,
+)
 from pa_tutorial.simt.machine import CHECKS
 from pa_tutorial.simt.report import Finding
-from pa_tutorial.simt.simulate import MAX_SHARED, _size
 from pa_tutorial.simt.source import Site, Source
 from pa_tutorial.simt.trace import KINDS, NO_LANE, RECORD, SPACES, Trace, TracedArray
 
@@ -100,12 +107,12 @@ class PtxReport:
 
 def run_ptx(
     kernel: Callable | str,
-    grid: int | Size,
-    block: int | Size,
+    grid: Size,
+    block: Size,
     *args: object,
     shared_bytes: int = 0,
-    checks: Sequence[str] = CHECKS,
-    unwritten: Sequence[str] = (),
+    checks: str | Sequence[str] = CHECKS,
+    unwritten: str | Sequence[str] = (),
     compute_capability: tuple[int, int] = (8, 0),
     text: str = "",
     lineinfo: bool = True,
@@ -136,17 +143,20 @@ def run_ptx(
     Raises PtxError for text that can't be run, PtxFault for a mistake in the kernel, TypeError and
     ValueError for arguments that don't match its parameters.
     """
-    grid, block = _size("grid", grid), _size("block", block)
-    require(0 <= shared_bytes <= MAX_SHARED, "shared_bytes", shared_bytes, f"0 to {MAX_SHARED}")
+    grid, block = three_sizes("grid", grid), three_sizes("block", block)
+    require_limits(grid, block, shared_bytes)
+    checks = known_checks(checks)
+    whole_number("max_steps", max_steps, 1)
     if isinstance(kernel, str):
         function, parsed = None, parse(kernel, name)
         by_name = {f"argument {number}": value for number, value in enumerate(args)}
     else:
         function = function_of(kernel)
-        options = {"compute_capability": compute_capability, "lineinfo": lineinfo}
-        parsed = parse(text or ptx(kernel, *args, **options))
+        capability = checked_capability(compute_capability, "compute_capability")
+        text = text or ptx(kernel, *args, compute_capability=capability, lineinfo=lineinfo)
+        parsed = parse(text)
         by_name = named(function, args)
-    memory = GlobalMemory(arrays_of(by_name), unwritten)
+    memory = GlobalMemory(arrays_of(by_name), as_tuple(unwritten))
     flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba
     parameters = _packed(parsed, flatten(by_name, memory))
     kept = keeps_shared and "race" not in checks

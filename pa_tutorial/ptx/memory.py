@@ -163,7 +163,12 @@ class GlobalMemory:
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], unwritten: Sequence[str] = ()) -> None:
-        """unwritten  names of the arrays that hold nothing yet"""
+        """unwritten  names of the arrays that hold nothing yet
+
+        Raises ValueError for one that there isn't."""
+        for name in unwritten:
+            if name not in arrays:
+                raise ValueError(f"unwritten: {name!r} isn't an array argument of the kernel")
         self.arrays, self.regions, used = arrays, _regions(arrays), ALIGNMENT
         for region in self.regions:
             region.address = WINDOWS["global"] + used

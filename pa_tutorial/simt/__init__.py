@@ -21,7 +21,8 @@ which says who executes a statement. Then
     arithmetic                                        numbers as Numba types them
     memory, views, access, races, writes              data, and what the checks remember about it
     machine, blocks, batched_blocks                   thread blocks, gangs, barriers
-    simulate, kernel_arguments, report, snapshots     launch, and what it returns
+    simulate, launch_options, kernel_arguments        launch, and what it may be given
+    report, snapshots                                 what it returns
     brackets, host, cuda, __main__, pytest_plugin     programs that weren't written for it
     recorder, trace, moments                          who accessed what, when a mistake was found
     traffic, tables                                   what that costs

@@ -17,8 +17,9 @@ import numpy as np
 
 from pa_tutorial.simt import CHECKS, Finding, Report, global_traffic, instructions, shared_traffic
 from pa_tutorial.simt.host import simulated
+from pa_tutorial.simt.launch_options import Size
 from pa_tutorial.simt.machine import ORDERS
-from pa_tutorial.simt.simulate import Size, launch
+from pa_tutorial.simt.simulate import launch
 from pa_tutorial.tracebacks import ShortInNotebooks
 
 FAILED, INTERRUPTED = 1, 130  # exit codes; the second is the shell's for Ctrl-C

@@ -4,6 +4,7 @@ The simulator understands a little more Python than Numba does, so a kernel is n
 simulated; it is compiled as well.
 """
 
+import re
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -30,8 +31,8 @@ def ptx(
     returns             PTX as text
 
     Raises numba's TypingError and related errors where Numba rejects the kernel; TypeError for
-    arguments that no launch accepts; ImportError where the compiler isn't installed (numba-cuda
-    has no wheels for macOS).
+    arguments that no launch accepts; ValueError for a GPU that the compiler doesn't know;
+    ImportError where the compiler isn't installed (numba-cuda has no wheels for macOS).
     """
     function = function_of(kernel)
     by_name = named(function, args)
@@ -60,6 +61,12 @@ def _compiled(
             cc=compute_capability,
             output="ptx",
             lineinfo=lineinfo,
+        )
+    target = re.search(r"\.target sm_(\d+)", text)[1]
+    if target != "{}{}".format(*compute_capability):
+        raise ValueError(
+            f"compute_capability is {compute_capability}, which the compiler doesn't know; the "
+            f"nearest is ({target[:-1]}, {target[-1]})"
         )
     return text
 

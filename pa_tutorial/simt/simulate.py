@@ -1,13 +1,18 @@
 """launch runs a Numba CUDA kernel here, with checks, and returns a report."""
 
-import math
 import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pa_tutorial.simt.gpus import H100, MAX_THREADS
 from pa_tutorial.simt.kernel_arguments import arrays_of, convert, forget, function_of, named
+from pa_tutorial.simt.launch_options import (
+    Size,
+    as_tuple,
+    known_checks,
+    require_limits,
+    three_sizes,
+)
 from pa_tutorial.simt.machine import CHECKS, ORDERS, Machine
 from pa_tutorial.simt.moments import with_moments
 from pa_tutorial.simt.program import Program, Watch
@@ -18,10 +23,7 @@ from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.trace import Trace, block_number
 from pa_tutorial.simt.writes import Writes
 
-Size = int | tuple[int, ...]
 Blocks = int | Index | list[int | Index] | range | str  # thread blocks; "all"
-MAX_BLOCKS = 1 << 20  # these take minutes; a GPU can run more
-MAX_SHARED = H100.max_shared_bytes_per_block  # other GPUs have less
 
 
 def launch(
@@ -77,19 +79,19 @@ def launch(
     know; ZeroDivisionError if a lane divides an integer by zero; IndexError if a lane leaves the
     memory and that isn't checked; TypeError and ValueError for arguments that no launch accepts.
     """
-    checks, watch = _as_tuple(checks), _as_tuple(watch)
+    checks, watch = known_checks(checks), as_tuple(watch)
     if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
         raise RuntimeError(
             "NUMBA_ENABLE_CUDASIM is set: Numba's own simulator has taken numba.cuda's place. "
             "Unset it and start Python again."
         )
-    _check_options(checks, order)
-    grid = _size("grid", grid)
-    if math.prod(grid) > MAX_BLOCKS:
-        raise ValueError(f"grid is {grid}: the simulator runs at most {MAX_BLOCKS:,} thread blocks")
+    if not isinstance(order, int) and order not in ORDERS:
+        raise ValueError(f"order is {order!r}; it must be one of {', '.join(ORDERS)}, or a seed")
+    grid, block = three_sizes("grid", grid), three_sizes("block", block)
+    require_limits(grid, block, shared_bytes)
     machine = Machine(
         grid=grid,
-        block=_size("block", block),
+        block=block,
         checks=checks,
         order=order,
         collect=collect,
@@ -99,12 +101,11 @@ def launch(
         max_turns=max_turns,
         recorder=None if trace is None else Recorder(_traced_blocks(trace, grid), grid),
     )
-    _check_limits(machine)
     function = function_of(kernel)
     by_name = named(function, args)
     arrays = arrays_of(by_name)
     dtypes = {name: array.dtype for name, array in arrays.items()}
-    program = Program(function, machine, watch, _as_tuple(names), dtypes)
+    program = Program(function, machine, watch, as_tuple(names), dtypes)
     kinds = {name: (array.dtype, array.ndim) for name, array in arrays.items()}
     kinds = {name: type(value) for name, value in by_name.items()} | kinds
     program.require_compiled_numbers(function, tuple(kinds.values()))
@@ -113,7 +114,7 @@ def launch(
         types = types_of(function, (by_name | arrays).values())
         values = map(as_declared, arguments.values(), types)
         arguments = dict(zip(arguments, values, strict=True))
-    for name in _as_tuple(unwritten):
+    for name in as_tuple(unwritten):
         forget(name, arguments)
     program.run(arguments)
     traced = machine.recorder and _trace_of(function, program)
@@ -131,32 +132,6 @@ def launch(
     )
 
 
-def _check_options(checks: tuple[str, ...], order: str | int) -> None:
-    unknown = [check for check in checks if check not in CHECKS]
-    if unknown:
-        raise ValueError(f"checks: {unknown[0]!r} is not one of {', '.join(CHECKS)}")
-    if not isinstance(order, int) and order not in ORDERS:
-        raise ValueError(f"order is {order!r}; it must be one of {', '.join(ORDERS)}, or a seed")
-
-
-def _check_limits(machine: Machine) -> None:
-    """What no GPU runs. Source: CUDA C++ Programming Guide, compute capabilities."""
-    if machine.num_threads > MAX_THREADS or machine.block[2] > 64:
-        raise ValueError(
-            f"block is {machine.block}: at most {MAX_THREADS} threads, and 64 along z, are allowed"
-        )
-    if max(machine.grid[1:]) > 65_535:
-        raise ValueError(f"grid is {machine.grid}: at most 65535 along y and z are allowed")
-    if not 0 <= machine.shared_bytes <= MAX_SHARED:
-        raise ValueError(
-            f"shared_bytes is {machine.shared_bytes}; it must be between 0 and {MAX_SHARED}"
-        )
-
-
-def _as_tuple(one_or_more: Watch | Sequence[Watch]) -> tuple[Watch, ...]:
-    return (one_or_more,) if isinstance(one_or_more, int | str) else tuple(one_or_more)
-
-
 def _traced_blocks(blocks: Blocks, grid: tuple[int, int, int]) -> frozenset[Index]:
     """The indices of the thread blocks that are meant."""
     if isinstance(blocks, str) and blocks == "all":
@@ -171,12 +146,3 @@ def _trace_of(function: Callable, program: Program) -> Trace:
     sources = [*program.sources.values()]
     sizes = machine.grid, machine.block
     return machine.recorder.trace(function.__name__, file, *sizes, machine.places, sources)
-
-
-def _size(name: str, size: Size) -> tuple[int, int, int]:
-    sizes = size if isinstance(size, tuple) else (size,)
-    if not 1 <= len(sizes) <= 3 or not all(isinstance(n, int | np.integer) for n in sizes):
-        raise TypeError(f"{name} is {size!r}; it must be one to three whole numbers")
-    if min(sizes) < 1:
-        raise ValueError(f"{name} is {size!r}; every number must be at least 1")
-    return (*(int(n) for n in sizes), 1, 1)[:3]

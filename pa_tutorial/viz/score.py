@@ -14,7 +14,7 @@ from pathlib import Path
 from pa_tutorial.kernels.compiler_report import RECORDING, UNKNOWN, answer, compiled
 from pa_tutorial.ptx import run_ptx
 from pa_tutorial.simt import Report, global_traffic, shared_traffic
-from pa_tutorial.simt.simulate import MAX_SHARED
+from pa_tutorial.simt.launch_options import MAX_SHARED
 from pa_tutorial.simt.tables import Table
 from pa_tutorial.viz.kernel_runs import REFERENCE
 

@@ -293,6 +293,30 @@ def test_arguments_that_are_not_the_parameters_are_refused(
         run_ptx(RIGHT, 1, 4, *args)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "what"),
+    [
+        ({"checks": ("races",)}, ValueError, "'races' is not one of memory, init, race, sync"),
+        ({"unwritten": "other"}, ValueError, "unwritten: 'other' isn't an array argument"),
+        ({"max_steps": 0}, ValueError, "max_steps is 0; it must be at least 1"),
+        ({"shared_bytes": 1.5}, TypeError, "shared_bytes is 1.5; it must be a whole number"),
+        ({"grid": 1 << 21}, ValueError, "the simulator runs at most 1,048,576 thread blocks"),
+        ({"block": 2048}, ValueError, "block is .* at most 1024 threads"),
+    ],
+)
+def test_options_that_no_launch_has_are_refused(
+    options: dict, error: type[Exception], what: str
+) -> None:
+    array = np.zeros(4, np.uint32)
+    with pytest.raises(error, match=what):
+        run_ptx(RIGHT, options.pop("grid", 1), options.pop("block", 4), array, **options)
+    assert not array.any()
+
+
+def test_one_check_may_be_named_without_a_tuple() -> None:
+    assert run("add.u32 %r1, %r0, 1;", np.zeros(4, np.uint32), checks="sync").checks == ("sync",)
+
+
 def test_a_race_check_of_too_long_a_kernel_is_refused() -> None:
     """Its races would be told with the wrong lines."""
     array = np.zeros(4, np.uint32)

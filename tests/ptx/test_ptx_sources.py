@@ -104,3 +104,10 @@ def test_a_text_is_its_own_source_and_opens_in_the_microscope() -> None:
     assert {place["source"] for place in look.data["places"]} == {0}
     assert look.data["compiled"]
     require_readable(look.picture())
+
+
+@NEEDS_NUMBA
+def test_a_gpu_that_the_compiler_does_not_know_is_refused() -> None:
+    what = r"compute_capability is \(99, 0\), which the compiler doesn't know; the nearest is"
+    with pytest.raises(ValueError, match=what):
+        run_ptx(scale, 1, 64, *ARGUMENTS[scale], compute_capability=(99, 0))

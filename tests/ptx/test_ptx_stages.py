@@ -19,3 +19,17 @@ def test_a_stage_passes_its_short_check_as_compiled(name: str, capability: tuple
 @pytest.mark.parametrize("name", STAGES_IN_CUDA)
 def test_a_stage_passes_every_case_as_compiled(name: str) -> None:
     check(name, compiled=True)
+
+
+@pytest.mark.parametrize(
+    ("capability", "error", "what"),
+    [
+        (90, TypeError, "compiled is of type int"),
+        ((9,), ValueError, r"compiled is \(9,\); it must be two whole numbers"),
+    ],
+)
+def test_what_is_not_a_compute_capability_is_refused(
+    capability: object, error: type[Exception], what: str
+) -> None:
+    with pytest.raises(error, match=what):
+        check("cuda_naive", short=True, compiled=capability)
