@@ -193,6 +193,9 @@ class Accesses(Operands):
         num_bytes  that a lane accesses
         """
         address = self._address(operand)
+        variable = self.kernel.variables.get(PLACE.fullmatch(operand)[1])
+        if space == "param" and variable:
+            space = variable.space
 
         def place(lanes: Lanes) -> tuple:
             addresses = address()[lanes]
@@ -215,7 +218,7 @@ class Accesses(Operands):
         is_store = one.opcode == "st"
         operand, data = one.operands if is_store else one.operands[::-1]
         parts = parts_of(data) if data.startswith("{") else [data]
-        if is_store and PLACE.fullmatch(operand)[1] in self.kernel.parameters:
+        if is_store and PLACE.fullmatch(operand)[1] in self.kernel.parameters:  # read-only
             raise one.unknown()
         type_, dtype = one.type, DTYPES[one.type]
         kind, num_bytes = "write" if is_store else "read", dtype.itemsize * len(parts)
@@ -230,7 +233,7 @@ class Accesses(Operands):
                 for n, read in enumerate(reads):
                     value = np.broadcast_to(read(), len(lanes))[lanes]
                     items[first + n] = np.ascontiguousarray(value).view(raw)
-                memory.written[places[:, None] + np.arange(num_bytes)] = True
+                memory.write(places, num_bytes)
 
             return store
         writes = [self.write(name, type_) for name in parts]

@@ -158,10 +158,10 @@ def run_ptx(
         by_name = named(function, args)
     memory = GlobalMemory(arrays_of(by_name), as_tuple(unwritten))
     flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba
-    parameters = _packed(parsed, flatten(by_name, memory))
+    entry = _packed(parsed, flatten(by_name, memory))
     kept = keeps_shared and "race" not in checks
     machine = Machine(
-        parsed, grid, block, parameters, memory.space, checks, max_steps, shared_bytes, kept
+        parsed, grid, block, entry, memory.space, checks, max_steps, shared_bytes, kept
     )
     machine.run(Translator(machine).step)
     memory.copy_back()
@@ -192,13 +192,13 @@ def _values_of_text(by_name: dict[str, object], memory: GlobalMemory) -> list:
     return [memory.pointers.get(name, value) for name, value in by_name.items()]
 
 
-def _packed(kernel: Kernel, values: list) -> np.ndarray:
-    """The bytes of all parameters. Raises ValueError or TypeError if the values aren't theirs."""
+def _packed(kernel: Kernel, values: list) -> Space:
+    """The memory of the parameters. Raises ValueError or TypeError if the values aren't theirs."""
     if len(values) != len(kernel.parameters):
         had = len(kernel.parameters)
         raise ValueError(f"args gives {len(values)} values; {kernel.name} has {had} parameters")
-    ends = [one.offset + one.num_bytes for one in kernel.parameters.values()]
-    packed = np.zeros(max(ends, default=0), np.uint8)
+    packed = Space("entry", kernel.num_bytes["entry"])
+    packed.written.fill(True)
     for number, (parameter, value) in enumerate(
         zip(kernel.parameters.values(), values, strict=True)
     ):
@@ -212,10 +212,10 @@ def _packed(kernel: Kernel, values: list) -> np.ndarray:
             )
         here = slice(parameter.offset, parameter.offset + parameter.num_bytes)
         if is_float:
-            packed[here] = np.array([value], dtype).view(np.uint8)
+            packed.data[here] = np.array([value], dtype).view(np.uint8)
         else:
             bits = int(value) & (1 << 8 * dtype.itemsize) - 1
-            packed[here] = np.array([bits], f"u{dtype.itemsize}").view(np.uint8)
+            packed.data[here] = np.array([bits], f"u{dtype.itemsize}").view(np.uint8)
     return packed
 
 

@@ -58,7 +58,6 @@ class Access(NamedTuple):
 class Machine:
     """Runs the thread blocks of a launch, some of them side by side at a time.
 
-    parameters  the bytes of all parameters
     memory      space -> its bytes
     log         what the accesses did, in order
     num_issued  first instruction of a basic block -> warps that executed it
@@ -75,14 +74,14 @@ class Machine:
         kernel: Kernel,
         grid: Size,
         block: Size,
-        parameters: np.ndarray,
+        entry: Space,
         global_memory: Space,
         checks: Sequence[str],
         max_steps: int,
         shared_bytes: int = 0,
         keeps_shared: bool = False,
     ) -> None:
-        self.kernel, self.grid, self.block, self.parameters = kernel, grid, block, parameters
+        self.kernel, self.grid, self.block = kernel, grid, block
         self.checks, self.max_steps, self.shared_bytes = checks, max_steps, shared_bytes
         if "race" in checks and len(kernel.instructions) > PLACES:
             length = len(kernel.instructions)
@@ -101,6 +100,7 @@ class Machine:
             size = kernel.dynamic_offset + shared_bytes
         self.memory = {
             "global": global_memory,
+            "entry": entry,
             "shared": Space("shared", size, self.num_blocks, number // self.per_block),
             "local": Space("local", kernel.num_bytes["local"], self.num_threads, number),
             "param": Space("param", kernel.num_bytes["param"], self.num_threads, number),
@@ -140,7 +140,6 @@ class Machine:
         self.special = self._special()
         for space in ("shared", "local", "param"):
             self.memory[space].clear()
-        self.memory["param"].put(self.parameters)
 
     def _special(self) -> dict[str, np.ndarray | int]:
         found: dict[str, np.ndarray | int] = {
@@ -283,15 +282,15 @@ class Machine:
         self._require(aligned, "memory", f"misaligned for {num_bytes} bytes", *at)
         places = addresses if memory.base is None else addresses + memory.base[lanes]
         if kind != "write" and "init" in self.checks:
-            read = places[:, None] + np.arange(num_bytes)
-            written, what = memory.written[read], "read, and was never written"
-            if space == "shared" and self.copies.include(read[~written]):
+            written, what = memory.all_written(places, num_bytes), "read, and was never written"
+            missing = places[~written][:, None] + np.arange(num_bytes)
+            if space == "shared" and self.copies.include(missing):
                 what = "read, and the thread that copies it (cp.async) hasn't waited"
-            self._require(written.all(axis=1), "init", what, *at)
+            self._require(written, "init", what, *at)
         if self.ordering is not None and space in ("global", "shared"):
             self._look_for_races(one, kind, memory, places, num_bytes, threads)
         who = self.block_of[threads], self.thread[threads]
-        if space != "param":  # a GPU hands over numbers in registers
+        if space in ("global", "shared", "local"):  # numbers are handed over in registers
             self.log.append(Access(one, kind, space, *who, addresses, num_bytes))
         return memory, places
 

@@ -36,7 +36,7 @@ class Space:
     ) -> None:
         """copy  [num_threads] number of each thread's copy; None: all share the only one"""
         self.name, self.size = name, size
-        pitch = size if copy is None else round_up(size, ALIGNMENT) + ALIGNMENT
+        pitch = round_up(size, ALIGNMENT) + ALIGNMENT if size and copy is not None else size
         self.base = None if copy is None else copy * pitch
         self.data = np.empty(pitch * num_copies, np.uint8)
         self.written = np.empty(pitch * num_copies, bool)
@@ -49,11 +49,6 @@ class Space:
         self.data.fill(NOT_WRITTEN)
         self.written.fill(False)
         self.shadow = Memory(self.data, self.name, 0, written=True)
-
-    def put(self, start: np.ndarray) -> None:
-        """Write the first bytes of each thread's memory."""
-        for each, value in ((self.data, start), (self.written, True)):
-            each.reshape(len(self.base), -1)[:, : len(start)] = value
 
     def outside(self, addresses: np.ndarray, num_bytes: int) -> np.ndarray:
         """Which accesses, by their addresses within this space, leave it or their buffer."""
@@ -76,6 +71,19 @@ class Space:
             return f"in {name}, and goes past its end"
         side = "before the start" if address < start else "past the end"
         return f"{distances[name]} bytes {side} of {name}"
+
+    def all_written(self, places: np.ndarray, num_bytes: int) -> np.ndarray:
+        """Of each access, aligned to its bytes: whether all of them were written."""
+        size = min(num_bytes, 8)
+        usable = len(self.written) // num_bytes * num_bytes
+        words = self.written[:usable].view(f"u{size}").reshape(-1, num_bytes // size)
+        every_byte = np.ones(size, bool).view(words.dtype)
+        return (words[places // num_bytes] == every_byte).all(axis=1)
+
+    def write(self, places: np.ndarray, num_bytes: int) -> None:
+        """Note that all bytes of accesses, aligned to their bytes, are written."""
+        usable = len(self.written) // num_bytes * num_bytes
+        self.written[:usable].reshape(-1, num_bytes)[places // num_bytes] = True
 
     def items(self, dtype: np.dtype) -> np.ndarray:
         usable = len(self.data) // dtype.itemsize * dtype.itemsize

@@ -97,10 +97,10 @@ class Kernel:
 
     registers   name -> type; a name in an inner scope gets a suffix
     labels      name -> number of the instruction that follows
-    variables   name -> Variable. In the space "param" of a thread are the kernel's parameters,
-                and behind them what calls hand over and get back
-    parameters  the kernel's own, in order
-    num_bytes   space -> bytes: of a thread block in "shared", else of a thread
+    variables   name -> Variable. The kernel's parameters are in the space "entry"; in "param" is
+                what calls hand over and get back
+    num_bytes   space -> bytes: of all threads in "entry", of a thread block in "shared", of a
+                thread in "local" and "param"
     """
 
     name: str
@@ -108,10 +108,9 @@ class Kernel:
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
-    parameters: dict[str, Variable] = field(default_factory=dict)
     num_bytes: Counter[str] = field(default_factory=Counter)
 
-    def declare(self, text: str, line: int, suffix: str = "") -> str:
+    def declare(self, text: str, line: int, suffix: str = "", is_entry: bool = False) -> str:
         """Read a declaration such as .shared .align 16 .b8 name[256]; give it the place after those
         before it. Nothing after the name: one item; empty brackets: the dynamic shared array,
         which comes last. Returns the name, without the suffix."""
@@ -119,6 +118,7 @@ class Kernel:
         if found is None:
             raise PtxError(f"line {line} of the PTX: what variable is {text.strip()!r}?")
         space, alignment, type_, name, items = found.groups()
+        space = "entry" if is_entry else space
         if name + suffix in self.variables:  # of a function that was called before
             return name
         size = _size(type_, line)
@@ -130,6 +130,10 @@ class Kernel:
             self.num_bytes[space] = offset + new.num_bytes
         self.variables[name + suffix] = new
         return name
+
+    @property
+    def parameters(self) -> dict[str, Variable]:
+        return {name: one for name, one in self.variables.items() if one.space == "entry"}
 
     @property
     def dynamic_offset(self) -> int:
@@ -163,8 +167,7 @@ def parse(text: str, name: str = "") -> Kernel:
     (entry,) = entries
     kernel = Kernel(entry[1])
     for parameter in filter(None, map(str.strip, (entry[2] or "").split(","))):
-        kernel.declare(parameter, module.line(entry.start()))
-    kernel.parameters = dict(kernel.variables)
+        kernel.declare(parameter, module.line(entry.start()), is_entry=True)
     _Body(kernel, module, entry.end()).read()
     used = " ".join(one.text for one in kernel.instructions)
     arrays = [one for one in SHARED.finditer(blank[: entry.start()]) if one[1] in used]
