@@ -25,6 +25,12 @@ DEPTHS = {"m16n8k8": 8, "m16n8k16": 16}
 EVERY_LANE = np.uint32(0xFFFFFFFF)
 COPIES = ("ca", "cg", "commit_group", "wait_group", "wait_all")
 SPACES = ("global", "shared", "local", "param")
+# What their names may have besides: hints for caches, and order beyond that of barriers.
+ORDERED = ("relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys")
+HINTS = ("weak", "volatile", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc", "L1", "L2")
+VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+SHUFFLES = ("up", "down", "bfly", "idx")
+VOTES = ("ballot", "any", "all", "uni")
 PLACE = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*(-?(?:0x)?[0-9A-Fa-f]+))?\s*\]")
 
 
@@ -45,6 +51,8 @@ class Accesses(Operands):
 
     def _shuffle(self, one: Instruction) -> Step:
         mode = one.words[2]
+        if mode not in SHUFFLES:
+            raise one.unknown()
         target, _, there = one.operands[0].partition("|")
         value, b, c, members = (self.read(operand, "u32") for operand in one.operands[1:5])
         write, lane = self.write(target, "u32"), self.machine.lane
@@ -81,6 +89,8 @@ class Accesses(Operands):
 
     def _vote(self, one: Instruction) -> Step:
         mode, type_ = one.words[2], one.words[-1]
+        if mode not in VOTES:
+            raise one.unknown()
         holds, members = self.predicate(one.operands[1]), self.read(one.operands[2], "u32")
         write = self.write(one.operands[0], "u32" if mode == "ballot" else type_)
 
@@ -218,6 +228,9 @@ class Accesses(Operands):
         is_store = one.opcode == "st"
         operand, data = one.operands if is_store else one.operands[::-1]
         parts = parts_of(data) if data.startswith("{") else [data]
+        one.require(*SPACES, *ORDERED, *HINTS, *VECTORS)
+        if len(parts) != (sum(VECTORS.get(word, 0) for word in one.words) or 1):
+            raise one.unknown()
         if is_store and PLACE.fullmatch(operand)[1] in self.kernel.parameters:  # read-only
             raise one.unknown()
         type_, dtype = one.type, DTYPES[one.type]
@@ -288,6 +301,8 @@ class Accesses(Operands):
         if (type_ not in ("f32", "f64") and type_[0] not in "usb") or type_ == "bf16":
             raise one.unknown()
         has_result = one.opcode == "atom"
+        num_values = 2 if operation == "cas" else 1
+        one.require(*SPACES, *ORDERED, operation, operands=has_result + 1 + num_values)
         target = one.operands[has_result]
         place = self._place(one, "atomic", space_of(one), target, dtype.itemsize)
         reads = [self.read(operand, type_) for operand in one.operands[has_result + 1 :]]

@@ -13,8 +13,10 @@ from pa_tutorial.backends import Backend, Intermediates, Launch, backend_named
 from pa_tutorial.kernels.compiler_report import checked_capability
 from pa_tutorial.kernels.cuda_launch import CudaLaunch, NaiveLaunch, PartitionedLaunch
 from pa_tutorial.kernels.intermediates import shares_of_partitions
+from pa_tutorial.ptx import PtxFault
 from pa_tutorial.ptx.launching import PtxReport, run_ptx
 
+OLDEST = (7, 5)  # the oldest GPU that the compiler of CUDA 13 knows
 CHECKS = ("memory", "init", "sync")  # thread blocks side by side; the simulator looks for races
 
 
@@ -62,7 +64,11 @@ class CompiledLaunch:
 
         def run_part(*args: object, **more: object) -> None:
             more |= {"checks": CHECKS, "compute_capability": self.compute_capability}
-            reports.append(run_ptx(*args, **more, lineinfo=False, keeps_shared=True))
+            try:
+                reports.append(run_ptx(*args, **more, lineinfo=False, keeps_shared=True))
+            except PtxFault:
+                run_ptx(*args, **more)  # finds it with its line of source
+                raise
 
         if isinstance(self.launch, OURS):
             for part in parts_of(self.launch):
@@ -185,9 +191,10 @@ def compiled_stage(
 
     Raises ValueError for a stage that isn't written in CUDA, TypeError for what isn't a backend.
     """
-    allowed = "None for this stage: only those that begin with cuda_ are compiled for a GPU"
+    allowed = f"False for {name!r}: only stages whose names begin with cuda_ are compiled for a GPU"
     require(name.startswith("cuda_"), "compiled", compute_capability, allowed)
     capability = checked_capability(compute_capability, "compiled")
+    require(capability >= OLDEST, "compiled", capability, f"{OLDEST} or newer")
     backend = backend or backend_named(name)
     if not isinstance(backend, Backend):
         raise TypeError(f"function is {backend!r}; with compiled it must be a backend")

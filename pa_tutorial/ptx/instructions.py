@@ -5,7 +5,9 @@ A Translator makes a Step of an instruction: a function that executes it for the
 Source: NVIDIA, "Parallel Thread Execution ISA", chapter "Instruction Set".
 """
 
+from collections.abc import Callable
 from functools import partial
+from inspect import signature
 
 import numpy as np
 
@@ -46,6 +48,11 @@ BITS = {
 NOTHING_TO_DO = ("membar", "fence", "nanosleep", "pragma", "call")
 
 
+def num_values(function: Callable) -> int:
+    """How many numbers it computes with."""
+    return getattr(function, "nin", 0) or len(signature(function).parameters)
+
+
 def do_nothing(_lanes: Lanes) -> None:
     pass
 
@@ -57,11 +64,11 @@ class Translator(Accesses):
         """The instruction, executed by the lanes whose guard lets them."""
         try:
             step = self._step(instruction)
-        except (KeyError, IndexError, ValueError, AttributeError) as error:
-            if isinstance(error, PtxError):
-                raise
+            return self._guarded(instruction, step) if instruction.guard else step
+        except PtxError:
+            raise
+        except Exception as error:  # whatever an operand that isn't expected leads to
             raise instruction.unknown() from error
-        return self._guarded(instruction, step) if instruction.guard else step
 
     def _guarded(self, instruction: Instruction, step: Step) -> Step:
         guard = self.predicate(instruction.guard)
@@ -136,7 +143,7 @@ class Translator(Accesses):
 
     def _integer(self, one: Instruction) -> Step:
         words, type_, opcode = one.words, one.type, one.opcode
-        one.require_words("lo", "hi", "wide")
+        one.require("lo", "hi", "wide", operands=1 + num_values(INTEGER[opcode]))
         if "wide" in words:
             wide = WIDER[type_]
             reads = [self._wide(operand, type_, wide) for operand in one.operands[1:3]]
@@ -158,13 +165,14 @@ class Translator(Accesses):
     def _float(self, one: Instruction) -> Step:
         words, type_, narrow = one.words, one.type, numbers.narrow(one.type)
         function, flush, is_fma = FLOAT[one.opcode], "ftz" in words, one.opcode == "fma"
+        allowed = ["rn", "approx", "full"]
+        if not narrow:
+            allowed += ["ftz", "sat"]
+        elif is_fma:
+            function = numbers.fma_of_halves
         if is_fma and type_ == "f32" and "rm" in words:
-            one.require_words("rm", "ftz", "sat")
-            function = numbers.fma_down
-        else:
-            exact = () if narrow else ("ftz", "sat")
-            one.require_words("rn", "approx", "full", *exact)
-            function = numbers.fma_of_halves if is_fma and narrow else function
+            function, allowed = numbers.fma_down, ["rm", "ftz", "sat"]
+        one.require(*allowed, operands=1 + num_values(function))
 
         def compute(*values: np.ndarray) -> np.ndarray:
             values = [numbers.flushed(value) for value in values] if flush else values
@@ -176,7 +184,7 @@ class Translator(Accesses):
 
     def _bits(self, one: Instruction) -> Step:
         opcode, type_ = one.opcode, one.type
-        one.require_words()
+        one.require(operands=1 + num_values(BITS[opcode]))
         result = "u32" if opcode in ("popc", "clz") else type_
         if opcode in ("shl", "shr", "bfe", "bfi"):
             count = 1 if opcode != "bfi" else 2
@@ -246,7 +254,7 @@ class Translator(Accesses):
         rounding = next((word for word in one.words if word in numbers.ROUNDINGS), None)
         is_integer = target[0] in "us"
         modifiers = ("rn", "ftz") if is_integer else ("rn", "ftz", "sat")
-        one.require_words(*modifiers, *numbers.ROUNDINGS, target)
+        one.require(*modifiers, *numbers.ROUNDINGS, target, operands=2)
 
         def convert(value: np.ndarray) -> np.ndarray:
             value = numbers.flushed(value) if "ftz" in one.words else np.asarray(value)
@@ -279,7 +287,7 @@ class Translator(Accesses):
     def _setp(self, one: Instruction) -> Step:
         words, type_ = one.words, one.type
         name, is_float = words[1], type_.startswith("f")
-        one.require_words(name, "ftz", *JOINED)
+        one.require(name, "ftz", *JOINED, operands=3 + (words[2] in JOINED))
         unordered = is_float and name in ("equ", "neu", "ltu", "leu", "gtu", "geu")
         join = JOINED.get(words[2])
         a, b = (self.read(operand, type_) for operand in one.operands[1:3])

@@ -19,7 +19,7 @@ from pa_tutorial.ptx.parsing import Instruction, Kernel, Variable, parse
 from pa_tutorial.ptx.sources import sources_of
 from pa_tutorial.simt import ptx
 from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.simt.kernel_arguments import arrays_of, function_of, named
+from pa_tutorial.simt.kernel_arguments import arrays_of, function_of, named, plain_number
 from pa_tutorial.simt.launch_options import (
     Size,
     as_tuple,
@@ -28,7 +28,7 @@ from pa_tutorial.simt.launch_options import (
     three_sizes,
 )
 from pa_tutorial.simt.machine import CHECKS
-from pa_tutorial.simt.report import Finding
+from pa_tutorial.simt.report import Finding, Report
 from pa_tutorial.simt.source import Site, Source
 from pa_tutorial.simt.trace import KINDS, NO_LANE, RECORD, SPACES, Trace, TracedArray
 
@@ -69,6 +69,10 @@ class PtxReport:
     @property
     def num_issued(self) -> int:
         return self.issued.total()
+
+    def __str__(self) -> str:
+        name = self.function.__name__ if self.function else self.kernel.name
+        return str(Report(name, self.machine.grid, self.machine.block, "", self.checks))
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -152,10 +156,13 @@ def run_ptx(
         by_name = {f"argument {number}": value for number, value in enumerate(args)}
     else:
         function = function_of(kernel)
+        by_name = named(function, args)
+        for argument, value in by_name.items():
+            if argument not in arrays_of(by_name):
+                plain_number(argument, value)
         capability = checked_capability(compute_capability, "compute_capability")
         text = text or ptx(kernel, *args, compute_capability=capability, lineinfo=lineinfo)
         parsed = parse(text)
-        by_name = named(function, args)
     memory = GlobalMemory(arrays_of(by_name), as_tuple(unwritten))
     flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba
     entry = _packed(parsed, flatten(by_name, memory))
@@ -205,7 +212,11 @@ def _packed(kernel: Kernel, values: list) -> Space:
         dtype = DTYPES[parameter.type]
         is_float = parameter.type in FLOATS
         allowed = (float, np.floating, int, np.integer) if is_float else (int, np.integer)
-        if not isinstance(value, allowed) or parameter.num_bytes != dtype.itemsize:
+        if (
+            not isinstance(value, allowed)
+            or parameter.num_bytes != dtype.itemsize
+            or not _fits(value, dtype)
+        ):
             raise TypeError(
                 f"args: parameter {number} of {kernel.name} is a .{parameter.type} of "
                 f"{parameter.num_bytes} bytes; {value!r} isn't one"
@@ -217,6 +228,15 @@ def _packed(kernel: Kernel, values: list) -> Space:
             bits = int(value) & (1 << 8 * dtype.itemsize) - 1
             packed.data[here] = np.array([bits], f"u{dtype.itemsize}").view(np.uint8)
     return packed
+
+
+def _fits(value: float, dtype: np.dtype) -> bool:
+    """Whether a number has a place in a parameter: as a signed or an unsigned integer, or a float
+    that doesn't become infinite."""
+    if dtype.kind == "f":
+        return abs(value) <= np.finfo(dtype).max or not np.isfinite(value)
+    bits = 8 * dtype.itemsize
+    return -(1 << bits - 1) <= value < 1 << bits
 
 
 # The report --------------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ class Space:
         """Of an access outside: where it is."""
         if self.owner is None:
             return f"outside the {self.size} bytes of {self.name} memory"
+        if not self.arrays:
+            return "in no array: the kernel has none"
         distances = {
             name: max(start - address, address - end, 0) for name, start, end in self.arrays
         }
@@ -70,7 +72,8 @@ class Space:
         if start <= address < end:
             return f"in {name}, and goes past its end"
         side = "before the start" if address < start else "past the end"
-        return f"{distances[name]} bytes {side} of {name}"
+        distance = f"{distances[name]} bytes" if distances[name] else "just"
+        return f"in no array, {distance} {side} of {name}, the nearest"
 
     def all_written(self, places: np.ndarray, num_bytes: int) -> np.ndarray:
         """Of each access, aligned to its bytes: whether all of them were written."""

@@ -49,6 +49,7 @@ class Instruction:
     words   of its name: ("ld", "global", "v4", "f32")
     line    where it is in the text, counted from 1
     source  (file, line) of the kernel's source, from .loc; None if it isn't known
+    caller  of a function that was inlined: where it was called
     """
 
     number: int
@@ -58,6 +59,7 @@ class Instruction:
     text: str
     line: int
     source: tuple[str, int] | None
+    caller: tuple[str, int] | None = None
 
     @property
     def opcode(self) -> str:
@@ -69,12 +71,15 @@ class Instruction:
 
     def __str__(self) -> str:
         place = f", from line {self.source[1]} of {self.source[0]}" if self.source else ""
+        if self.caller and self.caller[0] != self.source[0]:
+            place += f", called in line {self.caller[1]} of {self.caller[0]}"
         return f"line {self.line} of the PTX: {self.text}{place}"
 
-    def require_words(self, *allowed: str) -> None:
-        """Raises PtxError if its name has others between the first and the type: they would change
-        what it computes."""
-        if not set(self.words[1:-1]) <= set(allowed):
+    def require(self, *words: str, operands: int | None = None) -> None:
+        """Raises PtxError if its name has other words between the first and the type, for they
+        would change what it computes, or if it doesn't have so many operands."""
+        found = {word.partition("::")[0] for word in self.words[1:-1]}
+        if not found <= set(words) or operands not in (None, len(self.operands)):
             raise self.unknown()
 
     def unknown(self) -> PtxError:
@@ -160,11 +165,15 @@ def parse(text: str, name: str = "") -> Kernel:
     blank = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     module = _Module(blank)
     _require_target(module)
-    entries = [entry for entry in ENTRY.finditer(blank) if name in entry[1]]
-    if len(entries) != 1:
-        found = ", ".join(entry[1] for entry in ENTRY.finditer(blank)) or "none"
+    every = {entry[1]: entry for entry in ENTRY.finditer(blank)}
+    if not every:
+        last = module.line(len(blank.rstrip()))
+        raise PtxError(f"line {last} of the PTX: the text ends, and no kernel (.entry) has begun")
+    names = [name] if name in every else [one for one in every if name in one]
+    if len(names) != 1:
+        found = ", ".join(every)
         raise PtxError(f"name is {name!r}; it must be part of exactly one kernel's name: {found}")
-    (entry,) = entries
+    entry = every[names[0]]
     kernel = Kernel(entry[1])
     for parameter in filter(None, map(str.strip, (entry[2] or "").split(","))):
         kernel.declare(parameter, module.line(entry.start()), is_entry=True)
@@ -238,6 +247,7 @@ class _Body:
         self.suffixes = [f".{next(module.scopes)}" if callers else ""]
         self.of_labels = self.suffixes[0]
         self.source: tuple[str, int] | None = None
+        self.caller: tuple[str, int] | None = None
 
     def read(self) -> None:
         """Add its instructions to the kernel's."""
@@ -285,10 +295,17 @@ class _Body:
 
     def _note_source(self, words: list[str]) -> None:
         """.loc 1 17 5: line 17 of file 1, in column 5; line 0 means none. In a function that was
-        inlined, the line that called it follows."""
+        inlined, the line that called it follows, behind inlined_at."""
         if words[0] == ".loc":
-            file, line = self.module.files.get(words[1], "?"), int(words[2])
-            self.source = (file, line) if line else None
+            self.source = self._place(words[1:3])
+            inlined = words.index("inlined_at") if "inlined_at" in words else len(words)
+            self.caller = self._place(words[inlined + 1 : inlined + 3])
+
+    def _place(self, words: list[str]) -> tuple[str, int] | None:
+        """A file's number and a line, as a place; nothing, or line 0, is none."""
+        if not words or words[1] == "0":
+            return None
+        return self.module.files.get(words[0], "?"), int(words[1])
 
     def _declare_registers(self, text: str, line: int) -> None:
         found = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text)
@@ -326,7 +343,7 @@ class _Body:
         operands = tuple(self._renamed(part.strip()) for part in OPERAND.findall(rest))
         words = tuple(name.split("."))
         if words[0] == "bra":
-            operands = (operands[0] + self.of_labels,)
+            operands = tuple(label + self.of_labels for label in operands)
         elif words[0] == "ret" and self.callers:
             words, operands = ("bra",), (RETURN + self.of_labels,)
         self._append(self._renamed(guard or ""), words, operands, text, line)
@@ -335,7 +352,8 @@ class _Body:
         self, guard: str, words: tuple[str, ...], operands: tuple[str, ...], text: str, line: int
     ) -> None:
         number = len(self.kernel.instructions)
-        new = Instruction(number, guard, words, operands, text, line, self.source)
+        places = self.source, self.caller
+        new = Instruction(number, guard, words, operands, text, line, *places)
         self.kernel.instructions.append(new)
 
     def _renamed(self, operand: str) -> str:

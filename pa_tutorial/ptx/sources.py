@@ -4,6 +4,7 @@ import ast
 import linecache
 from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 from types import FunctionType
 
 from pa_tutorial.ptx.parsing import Instruction, Kernel
@@ -61,12 +62,14 @@ def _lines(sources: Collection[Source]) -> set[tuple[str, int]]:
 
 
 def _functions(file: str, numbers: set[int]) -> list[Source]:
-    """The innermost functions around some lines; none if the file isn't there, or isn't Python."""
+    """The innermost functions around some lines; of a file that isn't Python, from the first of
+    them to the last. None if the file isn't there."""
     text = dict(enumerate(map(str.rstrip, linecache.getlines(file)), 1))
     try:
         tree = ast.parse("\n".join(text.values()))
     except SyntaxError:
-        return []
+        lines = {n: text.get(n, "") for n in range(min(numbers), max(numbers) + 1)}
+        return [Source(Path(file).name, file, lines, NO_TREE)]
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     ranges = {node: range(_first(node), node.end_lineno + 1) for node in nodes}
     around = [[node for node in nodes if number in ranges[node]] for number in sorted(numbers)]

@@ -25,7 +25,7 @@ def convert(
     """
     memories = _memories(machine, [_extent(arguments[name], found[name]) for name in found])
     converted = {
-        name: _view(name, found[name], memories) if name in found else _number(name, value)
+        name: _view(name, found[name], memories) if name in found else plain_number(name, value)
         for name, value in arguments.items()
     }
     for _, memory in memories:
@@ -162,11 +162,12 @@ def forget(name: str, arguments: dict[str, object]) -> None:
     memory.written[array.cells(items.ravel())] = False
 
 
-def _number(name: str, value: object) -> object:
+def plain_number(name: str, value: object) -> object:
+    """An argument that isn't an array. Raises TypeError or OverflowError for others."""
     if value is None:
         return None
     if isinstance(value, tuple):
-        return tuple(_number(name, part) for part in value)
+        return tuple(plain_number(name, part) for part in value)
     if type(value) in TYPES:
         try:
             return plain(value)

@@ -15,11 +15,12 @@ TO_SHARED = "mov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2;"  # s[t
 COPY = TO_SHARED + "cp.async.ca.shared.global [%r1], [%rd1], 4;"
 WRONG = {
     "past the end": (
-        "memory: thread 31 of thread block 0, address 0x180 is 0 bytes past the end of argument 0",
+        "memory: thread 31 of thread block 0, address 0x180 is in no array, just past the end of "
+        "argument 0",
         "ld.global.u32 %r3, [%rd1+4];",
     ),
     "before the start": (
-        "is 4 bytes before the start of argument 0",
+        "is in no array, 4 bytes before the start of argument 0, the nearest",
         "st.global.u32 [%rd1+-4], %r0;",
     ),
     "half past the end": (
@@ -86,7 +87,7 @@ WRONG = {
         "add.s32 %r4, %r4, %r5; ld.shared.u32 %r3, [%r4];",
     ),
     "a copy from past the end": (
-        "0 bytes past the end of argument 0",
+        "just past the end of argument 0",
         TO_SHARED + "cp.async.ca.shared.global [%r1], [%rd1+4], 4;",
     ),
     "a matrix product without its lanes": (
@@ -267,7 +268,24 @@ RIGHT = text_of("st.global.u32 [%rd1], %r0;")
         (RIGHT.replace("sm_80", "sm_61"), "line 3 of the PTX: .target is sm_61; it must be sm_70"),
         (RIGHT.replace("sm_80", "texmode_unified"), "line 3 .* .target is texmode_unified"),
         (RIGHT.replace("address_size 64", "address_size 32"), "line 4 .* .address_size is 32"),
-        (RIGHT.replace(".entry", ".func"), "part of exactly one kernel's name: none"),
+        (RIGHT.replace(".entry", ".func"), r"line 16 .* no kernel \(.entry\) has begun"),
+        (RIGHT[: RIGHT.index("{\n.reg")], r"line 6 .* no kernel \(.entry\) has begun"),
+        (RIGHT.replace("ret;", "bra; ret;"), "line 15 of the PTX: bra"),
+        (RIGHT.replace("ret;", "@%q1 bra END; END: ret;"), "line 15 of the PTX: @%q1 bra END"),
+        (RIGHT.replace("ret;", "add.s32 %r1, %r2; ret;"), "line 15 of the PTX: add.s32"),
+        (RIGHT.replace("ret;", "add.s32 %r1, %r2, %r3, %r4; ret;"), "line 15 of the PTX: add.s32"),
+        (RIGHT.replace("ret;", "ex2.approx.f32 %f1; ret;"), "line 15 of the PTX: ex2"),
+        (RIGHT.replace("ret;", "shl.b32 %r1, %r2; ret;"), "line 15 of the PTX: shl"),
+        (RIGHT.replace("ret;", "vote.sync.foo.pred %p1, %p2, 7; ret;"), "line 15 .* vote"),
+        (RIGHT.replace("ret;", "shfl.sync.foo.b32 %r1, %r2, 1, 31, -1; ret;"), "line 15 .* shfl"),
+        *(
+            (RIGHT.replace("ret;", f"{word} %r3, [%rd1], 5; ret;"), f"line 15 .* {word}")
+            for word in ("atom.global.inc.u32", "atom.global.add.noftz.u32")
+        ),
+        (RIGHT.replace("ret;", "atom.global.add.u32 %r3, [%rd1]; ret;"), "line 15 .* atom"),
+        (RIGHT.replace("ret;", "st.async.global.u32 [%rd1], %r3; ret;"), "line 15 .* st.async"),
+        (RIGHT.replace("ret;", "ld.const.u32 %r3, [%rd1]; ret;"), "line 15 .* ld.const"),
+        (RIGHT.replace("ret;", "cvta.foo.u64 %rd3, %rd1; ret;"), "line 15 .* cvta"),
         (RIGHT.replace("st.global.u32", "1st"), "line 14 of the PTX: what instruction is '1st"),
     ],
 )  # fmt: skip
@@ -284,6 +302,7 @@ def test_text_that_cannot_be_run_is_refused_with_its_line(text: str, what: str) 
         ((), ValueError, "args gives 0 values; kernel has 1 parameters"),
         ((1.5,), TypeError, "parameter 0 of kernel is a .u64 of 8 bytes; 1.5 isn't one"),
         (("q",), TypeError, "isn't one|takes NumPy arrays"),
+        ((2**64,), TypeError, "parameter 0 of kernel is a .u64 of 8 bytes; 18446744073709551616"),
     ],
 )
 def test_arguments_that_are_not_the_parameters_are_refused(

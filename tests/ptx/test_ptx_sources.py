@@ -1,6 +1,7 @@
 """Lines of source beside the instructions that Numba made of them."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from numba import cuda, float32
 from pa_tutorial.ptx import PtxFault, parse, ptx_by_line, run_ptx
 from pa_tutorial.simt import ptx
 from pa_tutorial.viz.microscope import microscope
-from tests.ptx.small_kernels import run
+from tests.ptx.small_kernels import run, text_of
 from tests.viz.pictures import require_readable, texts_of
 
 NEEDS_NUMBA = pytest.mark.needs("numba-cuda")
@@ -111,3 +112,30 @@ def test_a_gpu_that_the_compiler_does_not_know_is_refused() -> None:
     what = r"compute_capability is \(99, 0\), which the compiler doesn't know; the nearest is"
     with pytest.raises(ValueError, match=what):
         run_ptx(scale, 1, 64, *ARGUMENTS[scale], compute_capability=(99, 0))
+
+
+@NEEDS_NUMBA
+def test_an_argument_that_no_kernel_takes_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="factor is a list; a kernel takes NumPy arrays"):
+        run_ptx(scale, 1, 64, np.zeros_like(A), A, [2])
+
+
+C_SOURCE = 'extern "C" __global__ void twice(float* a) {\n  a[threadIdx.x] *= 2;\n}\n'
+INLINED = ".loc 2 440 3, function_name $L__info_string0, inlined_at 1 2 3\n"
+
+
+def test_a_report_names_lines_of_c_and_the_caller_of_an_inlined_function(tmp_path: Path) -> None:
+    source = tmp_path / "twice.cu"
+    source.write_text(C_SOURCE, encoding="utf-8")
+    files = f'.file 1 "{source}"\n.file 2 "intrinsics.hpp"\n'
+    body = ".loc 1 2 3\nld.global.f32 %f1, [%rd1];\nadd.f32 %f1, %f1, %f1;\n"
+    text = text_of(body + f"{INLINED}st.global.f32 [%rd1], %f1;")
+    text = text.replace(".visible", f"{files}.visible")
+    array = np.ones(4, np.float32)
+    report = run_ptx(text, 1, 4, array)
+    assert array.tolist() == [2] * 4
+    assert {site.code for site in report.trace.sites if site.line == 2} == {"a[threadIdx.x] *= 2;"}
+    assert str(report).startswith("kernel: 1 thread block of 4 threads; checked memory, init")
+    called = rf"from line 440 of intrinsics.hpp, called in line 2 of {re.escape(str(source))}"
+    with pytest.raises(PtxFault, match=called):
+        run_ptx(text.replace("[%rd1], %f1", "[%rd1+8], %f1"), 1, 4, array)
