@@ -4,6 +4,7 @@ Source: NVIDIA, "Parallel Thread Execution ISA", chapters "Syntax" and "State Sp
 Variables".
 """
 
+import linecache
 import re
 from bisect import bisect_right
 from collections import ChainMap, Counter
@@ -70,10 +71,12 @@ class Instruction:
         return self.words[-1]
 
     def __str__(self) -> str:
-        place = f", from line {self.source[1]} of {self.source[0]}" if self.source else ""
+        found = f"line {self.line} of the PTX: {self.text}"
+        if self.source:
+            found += f"\n    from {_quoted(self.source)}"
         if self.caller and self.caller[0] != self.source[0]:
-            place += f", called in line {self.caller[1]} of {self.caller[0]}"
-        return f"line {self.line} of the PTX: {self.text}{place}"
+            found += f"\n    called in {_quoted(self.caller)}"
+        return found
 
     def require(self, *words: str, operands: int | None = None) -> None:
         """Raises PtxError if its name has other words between the first and the type, for they
@@ -84,6 +87,12 @@ class Instruction:
 
     def unknown(self) -> PtxError:
         return PtxError(f"the interpreter doesn't know this instruction: {self}")
+
+
+def _quoted(place: tuple[str, int]) -> str:
+    file, line = place
+    code = linecache.getline(file, line).strip()
+    return f"line {line} of {file}:  {code}" if code else f"line {line} of {file}"
 
 
 @dataclass(frozen=True)

@@ -356,5 +356,7 @@ def test_a_mistake_names_the_line_of_the_source() -> None:
     text = text_of("ld.global.u32 %r3, [%rd1+4];")
     text = text.replace("ld.global.u32 %r3", ".loc 1 12 5\nld.global.u32 %r3") + '.file 1 "my.cu"\n'
     assert parse(text).instructions[-2].source == ("my.cu", 12)
-    with pytest.raises(PtxFault, match=r"ld\.global\.u32 %r3, \[%rd1\+4\], from line 12 of my\.cu"):
+    with pytest.raises(
+        PtxFault, match=r"ld\.global\.u32 %r3, \[%rd1\+4\]\s+from line 12 of my\.cu"
+    ):
         run_ptx(text, 1, 4, np.zeros(4, np.uint32))

@@ -1,5 +1,7 @@
 """Our kernels as Numba compiles them, beside the same kernels in the simulator."""
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +14,10 @@ from pa_tutorial.exercises.kernel_file import KernelFile
 from pa_tutorial.kernels.compiler_report import compiled
 from pa_tutorial.kernels.cuda_backends import v1_vector_backend
 from pa_tutorial.ptx import PtxFault, run_ptx
-from pa_tutorial.ptx.backend import Compiled, parts_of
-from pa_tutorial.simt import Trace
+from pa_tutorial.ptx.backend import CHECKS, Compiled, CompiledLaunch, parts_of
+from pa_tutorial.simt import Trace, ptx
 from pa_tutorial.simt.traffic import costs
+from pa_tutorial.viz.kernel_runs import REFERENCE
 from pa_tutorial.viz.score import STEP
 from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
 from pa_tutorial.walk.ladder import STAGES
@@ -101,6 +104,23 @@ def test_a_readers_file_runs_as_compiled() -> None:
     assert len(launch.reports) == 2
 
 
+@cuda.jit
+def shift(out: np.ndarray, a: np.ndarray) -> None:
+    t = cuda.threadIdx.x
+    out[t] = a[t + 1]
+
+
+class ShiftLaunch:
+    def run(self, launcher: Callable) -> None:
+        launcher(shift, 1, 64, np.zeros(64, np.float32), np.zeros(64, np.float32))
+
+
+def test_a_mistake_in_a_compiled_stage_names_the_line_of_python() -> None:
+    """It is compiled as for a launch, without lines; then once more with them."""
+    with pytest.raises(PtxFault, match=r"from line \d+ of .*test_ptx_kernels.py:  out\[t\] = a"):
+        CompiledLaunch(ShiftLaunch(), (8, 0)).run()
+
+
 def test_the_compiled_kernel_has_no_race() -> None:
     """Thread blocks one after another, with all checks."""
     (part,) = parts_of(backend_named("cuda_v1").prepare(WORKED_EXAMPLE.paged("vllm")))
@@ -126,3 +146,23 @@ def test_a_missing_barrier_is_found_in_a_compiled_kernel() -> None:
     a = np.arange(64, dtype=np.float32)
     with pytest.raises(PtxFault, match=r"race: thread 0 of .* read where thread 63 did a write"):
         run_ptx(reverse_without_a_barrier, 1, 64, np.zeros_like(a), a)
+
+
+def test_it_takes_about_as_long_as_the_simulator() -> None:
+    """256 thread blocks, with the same checks. v1 by elements takes longest: 1.2 times as long
+    when nothing else runs."""
+    step = replace(REFERENCE, seq_lens=(256,) * 4, num_heads=64, num_kv_heads=16)
+    (part,) = parts_of(backend_named("cuda_v1").prepare(step.paged("vllm")))
+    size, arguments = (part.grid, part.geometry.NUM_THREADS), part.arguments.values()
+    options = {"shared_bytes": part.shared_bytes, "unwritten": part.unwritten, "checks": CHECKS}
+    options["text"] = ptx(part.kernel, *arguments, compute_capability=(8, 0))
+    simulated, compiled_ = [], []
+    for _ in range(3):
+        for times, run in (
+            (simulated, lambda: part.simulate(checks=CHECKS)),
+            (compiled_, lambda: run_ptx(part.kernel, *size, *arguments, **options)),
+        ):
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+    assert min(compiled_) < 2 * min(simulated)
