@@ -101,7 +101,8 @@ def check(
 
     compiled  for stages in CUDA: the compute capability, such as (9, 0), for which Numba compiles
               the kernels, and True for (8, 0); their PTX is run in place of their source. Compiling
-              takes about 3 seconds per geometry
+              takes about 3 seconds per geometry. Races aren't looked for: the check of the
+              source does that
 
     Returns a Result for a blank too.
     """

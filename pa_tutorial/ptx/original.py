@@ -26,7 +26,7 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.kernels.cuda_backends import v1_vector_backend, v2_backend
+from pa_tutorial.kernels.cuda_backends import v1_backend, v1_vector_backend, v2_backend
 from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.ptx.backend import CHECKS, Compiled, intermediates_of_paged, intermediates_of_v2
 from pa_tutorial.ptx.launching import PtxReport, run_ptx
@@ -70,11 +70,12 @@ REFERENCE = replace(WORKED_EXAMPLE, seq_lens=(256,), **SIZES)
 
 EXPLAINED = """
 Off: relative to exact numbers; those of v2 are of whole sequences, with the reduce kernel.
+"exact, rounded" is the least that an output in its type can be off.
 q, K, V: transactions x bytes per lane. shared: transactions. As compiled: warp instructions.
-The outputs differ because vLLM keeps a partial sum of q·k for each element of a vec, and multiplies
-weights and V in V's type; ours does both in float32. vLLM's bfloat16 vecs are made of pairs, so its
-kernel loads 4 bytes at a time. Its reduce kernel waits at 4 barriers; ours at 2, which are enough.
-It computes indices in 32 bits, ours in 64, which takes more instructions."""
+Where vLLM's outputs are further off, it's because it keeps a partial sum of q·k for each element of
+a vec, and multiplies weights and V in V's type; ours does both in float32. vLLM's bfloat16 vecs are
+made of pairs, so its kernel loads 4 bytes at a time. Its reduce kernel waits at 4 barriers, ours at
+2, which are enough; it computes indices in 32 bits, ours in 64, which takes more instructions."""
 
 
 class NoOriginal(ShortInNotebooks, RuntimeError):
@@ -197,27 +198,32 @@ def compare(path: Path, title: str, problem: DecodeProblem) -> Table:
     """Our kernels and vLLM's on one problem. Raises NoOriginal."""
     step = problem.paged("vllm")
     text = compiled_original(path, step, problem.block_size)
+    by_element = Compiled(v1_backend).prepare(step)
     v1 = Compiled(v1_vector_backend).prepare(step)
     v2 = Compiled(v2_backend).prepare(step, partition_size=PARTITION_SIZE)
-    ours_v1, ours_v2 = v1.probe(), v2.probe()
+    ours_by_element, ours_v1, ours_v2 = by_element.probe(), v1.probe(), v2.probe()
     out, report = run_original(text, step, problem.block_size)
     theirs_v1 = intermediates_of_paged(report, v1.launch) | {"out": out}
     made, first, second = run_original_v2(text, step)
     merged = made["max_logits"], made["exp_sums"]
     theirs_v2 = made | intermediates_of_v2(first, second, v2.launch, *merged, REDUCED)
+    expected, rows = problem.expected(), []
+    counted = counts(first, V2)
+    rounded = torch.as_tensor(expected["out"]).to(step.q.dtype)
     runs = (
+        ("by element, ours", ours_by_element, counts(by_element.reports[0], OURS)),
         ("v1, ours", ours_v1, counts(v1.reports[0], OURS)),
         ("v1, vLLM's", theirs_v1, counts(report, V1)),
         ("v2, ours", ours_v2, counts(v2.reports[0], OURS)),
-        ("v2, vLLM's", theirs_v2, counts(first, V2)),
+        ("v2, vLLM's", theirs_v2, counted),
         ("reduce, ours", {}, counts(v2.reports[1])),
         ("reduce, vLLM's", {}, counts(second)),
+        ("exact, rounded", {"out": rounded}, dict.fromkeys(counted, "")),
     )
-    expected, rows = problem.expected(), []
-    for name, found, counted in runs:
+    for name, found, cost in runs:
         errors = [error(found.get(each), expected[each]) for each in QUANTITIES.values()]
-        rows.append((name, *errors, *counted.values()))
-    columns = "kernel", *(f"{name} off" for name in QUANTITIES), *counts(first)
+        rows.append((name, *errors, *cost.values()))
+    columns = "kernel", *(f"{name} off" for name in QUANTITIES), *counted
     return Table(title, columns, tuple(rows))
 
 
