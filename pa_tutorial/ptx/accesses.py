@@ -20,6 +20,8 @@ from pa_tutorial.simt.gpus import WARP_SIZE
 ATOMIC = {
     **{"add": operator.add, "min": min, "max": max, "exch": lambda old, new: new},
     **{"and": operator.and_, "or": operator.or_, "xor": operator.xor},
+    "inc": lambda old, limit: old + 1 if old < limit else 0,
+    "dec": lambda old, limit: old - 1 if 0 < old <= limit else limit,
 }
 DEPTHS = {"m16n8k8": 8, "m16n8k16": 16}
 EVERY_LANE = np.uint32(0xFFFFFFFF)
@@ -60,13 +62,13 @@ class Accesses(Operands):
 
         def run(lanes: Lanes) -> None:
             distance, clamp = (np.asarray(read()).astype(np.int64) for read in (b, c))
-            segment, clamp = clamp >> 8 & 31, clamp & 31
+            distance, segment, clamp = distance & 31, clamp >> 8 & 31, clamp & 31
             last = lane & segment | clamp & ~segment
             from_ = {
                 "up": lane - distance,
                 "down": lane + distance,
                 "bfly": lane ^ distance,
-                "idx": lane & segment | distance & ~segment & 31,
+                "idx": lane & segment | distance & ~segment,
             }[mode]
             inside = from_ >= last if mode == "up" else from_ <= last
             threads = np.arange(len(lane)) - lane + np.where(inside, from_, lane)
@@ -95,8 +97,8 @@ class Accesses(Operands):
         write = self.write(one.operands[0], "u32" if mode == "ballot" else type_)
 
         def run(lanes: Lanes) -> None:
-            yes = self._ballot(np.broadcast_to(holds(), len(lanes)) & lanes)
-            no = self._ballot(~np.broadcast_to(holds(), len(lanes)) & lanes)
+            yes = self._ballot(np.broadcast_to(holds(), len(lanes)) & lanes) & members()
+            no = self._ballot(~np.broadcast_to(holds(), len(lanes)) & lanes) & members()
             results = {
                 "ballot": yes,
                 "any": yes != 0,
@@ -313,13 +315,18 @@ class Accesses(Operands):
             memory, places = place(lanes)
             items = memory.items(dtype)
             values = [np.broadcast_to(read(), len(lanes)) for read in reads]
+            # Sums in global memory have no subnormals.
+            flush = (operation, type_, memory.name) == ("add", "f32", "global")
             for thread, at in zip(np.flatnonzero(lanes), places // dtype.itemsize, strict=True):
                 old[thread] = items[at]
                 given = [value[thread] for value in values]
                 if operation == "cas":
                     items[at] = given[1] if items[at] == given[0] else items[at]
                 else:
-                    items[at] = ATOMIC[operation](items[at], given[0])
+                    pair = items[at], given[0]
+                    pair = map(numbers.flushed, pair) if flush else pair
+                    items[at] = ATOMIC[operation](*pair)
+                    items[at] = numbers.flushed(items[at]) if flush else items[at]
             if write:
                 write(old, lanes)
 

@@ -12,7 +12,7 @@ from inspect import signature
 import numpy as np
 
 from pa_tutorial.ptx import numbers
-from pa_tutorial.ptx.accesses import Accesses
+from pa_tutorial.ptx.accesses import Accesses, space_of
 from pa_tutorial.ptx.machine import DONE, Lanes, PtxFault, Step
 from pa_tutorial.ptx.memory import WINDOWS
 from pa_tutorial.ptx.numbers import DTYPES, WIDER, size_of
@@ -33,7 +33,8 @@ INTEGER = {
 }
 FLOAT = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": numbers.fma},
-    **{"mad": numbers.fma, "min": np.fmin, "max": np.fmax, "neg": np.negative, "abs": np.abs},
+    **{"mad": numbers.fma, "min": numbers.lesser, "max": numbers.greater},
+    **{"neg": np.negative, "abs": np.abs},
     **{"div": np.divide, "rcp": np.reciprocal, "sqrt": np.sqrt, "ex2": numbers.exp2},
     **{"rsqrt": lambda a: 1 / np.sqrt(a), "lg2": np.log2, "tanh": np.tanh},
     **{"sin": np.sin, "cos": np.cos},
@@ -120,7 +121,8 @@ class Translator(Accesses):
             if one.operands != ("0",):
                 raise one.unknown()
             return lambda lanes: machine.wait(one, lanes)
-        there = self.kernel.labels[one.operands[0]] if opcode == "bra" else DONE
+        labels = self.kernel.labels
+        there = next(labels[n] for n in one.operands if n in labels) if opcode == "bra" else DONE
         there = there if there < len(self.kernel.instructions) else DONE
 
         def go(lanes: Lanes) -> None:
@@ -240,7 +242,7 @@ class Translator(Accesses):
         return unpack
 
     def _cvta(self, one: Instruction) -> Step:
-        space = next(word for word in one.words if word in (*WINDOWS, "const", "param"))
+        space = space_of(one)
         window = WINDOWS[space] if space != "global" else 0
         move = DTYPES[one.type].type(window)
         function = np.subtract if "to" in one.words else np.add
@@ -252,19 +254,22 @@ class Translator(Accesses):
         if target.endswith("x2"):
             return self._cvt_pair(one, target, source)
         rounding = next((word for word in one.words if word in numbers.ROUNDINGS), None)
+        flush, bits = "ftz" in one.words, 8 * size_of(target)
+        nan = 1 << bits - 1 if source == "f64" or bits == 64 else 0
         is_integer = target[0] in "us"
         modifiers = ("rn", "ftz") if is_integer else ("rn", "ftz", "sat")
         one.require(*modifiers, *numbers.ROUNDINGS, target, operands=2)
 
         def convert(value: np.ndarray) -> np.ndarray:
-            value = numbers.flushed(value) if "ftz" in one.words else np.asarray(value)
+            value = numbers.flushed(value) if flush and source == "f32" else np.asarray(value)
             if source[0] in "fb" and is_integer:
-                return numbers.to_integer(value, target, rounding)
+                return numbers.to_integer(value, target, rounding, nan)
             if rounding:
                 value = numbers.ROUNDINGS[rounding](value)
             if "sat" in one.words:
                 value = numbers.saturated(value)
-            return value if numbers.narrow(target) else value.astype(DTYPES[target])
+            value = value if numbers.narrow(target) else value.astype(DTYPES[target])
+            return numbers.flushed(value) if flush and target == "f32" else value
 
         return self._result(one.operands[0], target, convert, self.read(one.operands[1], source))
 
@@ -287,9 +292,9 @@ class Translator(Accesses):
     def _setp(self, one: Instruction) -> Step:
         words, type_ = one.words, one.type
         name, is_float = words[1], type_.startswith("f")
-        one.require(name, "ftz", *JOINED, operands=3 + (words[2] in JOINED))
+        join = next((JOINED[word] for word in words if word in JOINED), None)
+        one.require(name, "ftz", *JOINED, operands=4 if join else 3)
         unordered = is_float and name in ("equ", "neu", "ltu", "leu", "gtu", "geu")
-        join = JOINED.get(words[2])
         a, b = (self.read(operand, type_) for operand in one.operands[1:3])
         other = self.predicate(one.operands[3]) if join else None
         first, _, second = one.operands[0].partition("|")
@@ -307,8 +312,11 @@ class Translator(Accesses):
 
         def run(lanes: Lanes) -> None:
             holds = compare()
-            for write, value in zip(writes, (holds, ~holds), strict=False):
-                write(join(value, other()) if join else value, lanes)
+            values = holds, ~holds
+            if join:
+                values = [join(value, other()) for value in values]
+            for write, value in zip(writes, values, strict=False):
+                write(value, lanes)
 
         if name not in ("num", "nan") and name[:2] not in COMPARISONS:
             raise one.unknown()

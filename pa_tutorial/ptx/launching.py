@@ -92,7 +92,7 @@ class PtxReport:
     @property
     def dynamic_start(self) -> int:
         """The column of `shared` at which dynamic shared memory begins."""
-        return self.kernel.dynamic_offset // 4
+        return (self.kernel.dynamic_offset or self.kernel.num_bytes["shared"]) // 4
 
     def shared(self, barrier: int) -> np.ndarray:
         """[num_blocks, n] float32: what was in shared memory when a thread block's threads had all

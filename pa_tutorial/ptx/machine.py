@@ -67,6 +67,7 @@ class Machine:
     resume      [num_threads] where a thread goes on after the barrier at which it waits
     at_barriers for each opening of barriers: which thread blocks waited, and their shared memory
     meeting     [num_threads] whether a thread waits for other lanes that its next instruction names
+    goes_on     whether those that wait so go on without these lanes, because nobody else can
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Machine:
         self.thread, self.lane = number % self.per_block, number % WARP_SIZE
         self.exists = self.thread < per_block
         size = kernel.num_bytes["shared"]
-        if kernel.has_dynamic:
+        if kernel.dynamic_offset is not None:
             size = kernel.dynamic_offset + shared_bytes
         self.memory = {
             "global": global_memory,
@@ -135,7 +136,7 @@ class Machine:
         self.block_of = first + np.arange(self.num_threads) // self.per_block
         self.next = np.where(self.exists, 0, DONE)
         self.resume = np.zeros(self.num_threads, np.int64)
-        self.meeting = np.zeros(self.num_threads, bool)
+        self.meeting, self.goes_on = np.zeros(self.num_threads, bool), False
         self.copies = Copies(self.num_threads)
         self.special = self._special()
         for space in ("shared", "local", "param"):
@@ -165,8 +166,11 @@ class Machine:
             at = int(np.where(self.meeting, MEETING, self.next).min())
             if at == DONE:
                 return
-            if at == MEETING:
+            if at == MEETING and "sync" in self.checks:
                 raise self._missing()
+            if at == MEETING:  # they go on without the others
+                self.meeting[:], self.goes_on = False, True
+                continue
             if at == WAITING:
                 self._open_barrier()
                 continue
@@ -178,6 +182,7 @@ class Machine:
             self.next[lanes] = self.ends[at] if self.ends[at] < len(instructions) else DONE
             for step in self.steps[at]:
                 step(lanes)
+            self.goes_on = False
         what = f"still running after {self.max_steps:,} basic blocks"
         raise PtxFault("sync", what, instructions[at])
 
@@ -206,7 +211,7 @@ class Machine:
         asked = np.bitwise_or.reduce(asked, axis=1)[:, None]
         asked = (asked >> np.arange(WARP_SIZE, dtype=np.uint32) & 1).astype(bool)
         missing = asked & self.warps(self.exists & ~lanes)
-        if "sync" not in self.checks or not missing.any():
+        if self.goes_on or not missing.any():
             return lanes
         waits = lanes & np.repeat(missing.any(axis=1), WARP_SIZE)
         self.next[waits], self.meeting[waits] = one.number, True

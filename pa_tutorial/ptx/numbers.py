@@ -24,7 +24,6 @@ NARROW = {
     **{"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2},
 }
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
-SMALLEST_NORMAL = np.float32(2.0**-126)
 
 
 def size_of(type_: str) -> int:
@@ -71,7 +70,19 @@ def fma_down(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     product = np.multiply(a, b, dtype=np.float64)  # exact
     exact = add_to_odd(product, np.broadcast_to(np.float64(c), product.shape))
     near = exact.astype(np.float32)
-    return np.where(near > exact, np.nextafter(near, np.float32(-np.inf)), near)
+    near = np.where(near > exact, np.nextafter(near, np.float32(-np.inf)), near)
+    is_minus_0 = (exact == 0) & (np.signbit(product) | np.signbit(c))
+    return np.where(is_minus_0, np.float32(-0.0), near)
+
+
+def lesser(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The number if the other is NaN; -0 is less than +0."""
+    return np.where((a == b) & np.signbit(a), a, np.fmin(a, b))
+
+
+def greater(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The number if the other is NaN; +0 is greater than -0."""
+    return np.where((a == b) & np.signbit(b), a, np.fmax(a, b))
 
 
 def narrow(type_: str) -> torch.dtype | None:
@@ -89,6 +100,10 @@ def encoded(number: np.ndarray, type_: str) -> np.ndarray:
     """The bits of the nearest narrow floats, ties to even, as `decoded` takes them; of 8 bits, the
     nearest finite ones (.satfinite). NaN becomes all ones behind the sign."""
     dtype, number = narrow(type_), np.asarray(number)
+    if number.dtype.kind in "iu":
+        upper, lower = np.divmod(number, number.dtype.type(1 << number.dtype.itemsize * 4 - 1))
+        scale = 2.0 ** (number.dtype.itemsize * 4 - 1)
+        number = add_to_odd(upper * scale, lower.astype(np.float64))
     if number.dtype != np.float32:
         number = narrowed_to_odd(number.astype(np.float64))
     near = torch.from_numpy(np.array(number, ndmin=1))
@@ -102,7 +117,8 @@ def encoded(number: np.ndarray, type_: str) -> np.ndarray:
 
 def flushed(number: np.ndarray) -> np.ndarray:
     """.ftz: subnormal numbers become zero, with their sign."""
-    return np.where(np.abs(number) < SMALLEST_NORMAL, np.copysign(np.float32(0), number), number)
+    is_subnormal = np.abs(number) < np.finfo(number.dtype).smallest_normal
+    return np.where(is_subnormal, np.copysign(number.dtype.type(0), number), number)
 
 
 def exp2(number: np.ndarray) -> np.ndarray:
@@ -118,13 +134,15 @@ def saturated(number: np.ndarray) -> np.ndarray:
 ROUNDINGS = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
 
 
-def to_integer(number: np.ndarray, type_: str, rounding: str) -> np.ndarray:
-    """A float as an integer: out of range becomes the nearest there is, and NaN 0."""
+def to_integer(number: np.ndarray, type_: str, rounding: str, nan: int) -> np.ndarray:
+    """A float as an integer: out of range becomes the nearest there is; NaN has bits of its own."""
     whole = ROUNDINGS[rounding](np.asarray(number, np.float64))
     limits = np.iinfo(DTYPES[type_])
     above = whole >= float(limits.max)
-    inside = np.where(np.isnan(whole) | above, 0, np.maximum(whole, float(limits.min)))
-    return np.where(above, limits.max, inside.astype(DTYPES[type_])).astype(DTYPES[type_])
+    is_nan, bits = np.isnan(whole), np.array(nan, f"u{DTYPES[type_].itemsize}")
+    inside = np.where(is_nan | above, 0, np.maximum(whole, float(limits.min)))
+    inside = np.where(above, limits.max, inside.astype(DTYPES[type_])).astype(DTYPES[type_])
+    return np.where(is_nan, bits.view(DTYPES[type_]), inside)
 
 
 # Integers ----------------------------------------------------------------------------------------

@@ -24,9 +24,10 @@ VARIABLE = re.compile(
     r"([\w$]+)(?:\[(\d*)\])?\s*;?$"
 )
 SHARED = re.compile(r"^[ \t]*(?:\.\w+\s+)*\.shared\b[^\n;]*?([\w$]+)(?:\[\d*\])?\s*;", re.M)
-# The pieces of a body: .loc and .file end with their line, statements with a semicolon.
+# The pieces of a body. A statement ends with a semicolon, but .loc doesn't.
 PIECE = re.compile(
-    r"\s*(?:(?P<place>\.(?:loc|file)\b[^\n]*)|(?P<brace>[{}])|(?P<label>[\w$%.]+):(?!:)"
+    r"\s*(?:(?P<place>\.loc\s+\d+\s+\d+\s+\d+(?:\s*,\s*function_name[^,]*,\s*inlined_at"
+    r"\s+\d+\s+\d+\s+\d+)?|\.file\b[^\n]*)|(?P<brace>[{}])|(?P<label>[\w$%.]+):(?!:)"
     r"|(?P<statement>(?:[^;{}]|\{[^{};]*\})+);)"
 )
 STATEMENT = re.compile(r"(?:@(!?[\w$%]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.S)
@@ -110,7 +111,7 @@ class Kernel:
     """A kernel, parsed.
 
     registers   name -> type; a name in an inner scope gets a suffix
-    labels      name -> number of the instruction that follows
+    labels      name -> number of the instruction that follows; suffixes as for registers
     variables   name -> Variable. The kernel's parameters are in the space "entry"; in "param" is
                 what calls hand over and get back
     num_bytes   space -> bytes: of all threads in "entry", of a thread block in "shared", of a
@@ -136,10 +137,10 @@ class Kernel:
         if name + suffix in self.variables:  # of a function that was called before
             return name
         size = _size(type_, line)
+        offset = round_up(self.num_bytes[space], int(alignment or size))
         if items == "":
-            new = Variable(space, type_, self.dynamic_offset, 0)
+            new = Variable(space, type_, round_up(offset, DYNAMIC_ALIGNMENT), 0)
         else:
-            offset = round_up(self.num_bytes[space], int(alignment or size))
             new = Variable(space, type_, offset, size * int(items or 1))
             self.num_bytes[space] = offset + new.num_bytes
         self.variables[name + suffix] = new
@@ -150,13 +151,10 @@ class Kernel:
         return {name: one for name, one in self.variables.items() if one.space == "entry"}
 
     @property
-    def dynamic_offset(self) -> int:
-        """Where the dynamic shared memory begins."""
-        return round_up(self.num_bytes["shared"], DYNAMIC_ALIGNMENT)
-
-    @property
-    def has_dynamic(self) -> bool:
-        return any(not one.num_bytes for one in self.variables.values())
+    def dynamic_offset(self) -> int | None:
+        """Where the dynamic shared memory begins; None: there is none."""
+        found = (one.offset for one in self.variables.values() if not one.num_bytes)
+        return max(found, default=None)
 
 
 def round_up(number: int, multiple: int) -> int:
@@ -254,13 +252,13 @@ class _Body:
         self.kernel, self.module, self.start, self.callers = kernel, module, start, callers
         self.names = ChainMap(dict(names or {}))
         self.suffixes = [f".{next(module.scopes)}" if callers else ""]
-        self.of_labels = self.suffixes[0]
         self.source: tuple[str, int] | None = None
         self.caller: tuple[str, int] | None = None
 
     def read(self) -> None:
         """Add its instructions to the kernel's."""
-        for kind, piece, line in self._pieces():
+        for kind, piece, at in self._pieces():
+            line = self.module.line(at)
             if kind == "brace" and piece == "{":
                 self.names = self.names.new_child()
                 self.suffixes.append(f".{next(self.module.scopes)}")
@@ -268,25 +266,26 @@ class _Body:
                 self.names = self.names.parents
                 self.suffixes.pop()
             elif kind == "label":
-                self.kernel.labels[piece + self.of_labels] = len(self.kernel.instructions)
+                self.kernel.labels[piece + self.suffixes[-1]] = len(self.kernel.instructions)
             elif kind == "place":
                 self._note_source(piece.split())
             elif piece.startswith(".reg"):
                 self._declare_registers(piece, line)
-            elif piece.startswith((".local", ".param")):
-                name = self.kernel.declare(piece, line, self.suffixes[-1])
-                self.names[name] = name + self.suffixes[-1]
-            elif piece.startswith(".shared"):  # one for all calls of a function
-                self.kernel.declare(piece, line)
+            elif piece.startswith((".local", ".param", ".shared")):
+                suffix = self.suffixes[-1]
+                if piece.startswith(".shared") and suffix:  # one for all calls of a function
+                    suffix = f".{at}"
+                name = self.kernel.declare(piece, line, suffix)
+                self.names[name] = name + suffix
             elif re.match(r"(@\S+ )?call\b", piece):
                 self._call(piece, line)
             elif not piece.startswith("."):
                 self._add(piece, line)
         if self.callers:
-            self.kernel.labels[RETURN + self.of_labels] = len(self.kernel.instructions)
+            self.kernel.labels[RETURN + self.suffixes[0]] = len(self.kernel.instructions)
 
     def _pieces(self) -> Iterator[tuple[str, str, int]]:
-        """(kind, text, line) of each piece, up to the brace that ends the body."""
+        """(kind, text, where it begins) of each piece, up to the brace that ends the body."""
         at, depth = self.start, 1
         while True:
             found = PIECE.match(self.module.text, at)
@@ -300,7 +299,7 @@ class _Body:
             if not depth:
                 return
             begin = found.start(kind) + len(piece) - len(piece.lstrip())
-            yield kind, " ".join(piece.split()), self.module.line(begin)
+            yield kind, " ".join(piece.split()), begin
 
     def _note_source(self, words: list[str]) -> None:
         """.loc 1 17 5: line 17 of file 1, in column 5; line 0 means none. In a function that was
@@ -337,6 +336,9 @@ class _Body:
             raise PtxError(f"line {line} of the PTX: the text has no such function: {text}")
         name, given = found[2], [*_names_in(found[1]), *_names_in(found[3])]
         own = [*_names_in(function[1]), *_names_in(function[3])]
+        if ".reg" in f"{function[1]} {function[3]}":
+            why = "takes or gives values in registers, which no compiler makes"
+            raise PtxError(f"line {line} of the PTX: {name} {why}: {text}")
         if name in self.callers or len(own) != len(given):
             why = "calls itself" if name in self.callers else f"takes and gives {len(own)} values"
             raise PtxError(f"line {line} of the PTX: {name} {why}: {text}")
@@ -351,10 +353,10 @@ class _Body:
         guard, name, rest = found.groups()
         operands = tuple(self._renamed(part.strip()) for part in OPERAND.findall(rest))
         words = tuple(name.split("."))
-        if words[0] == "bra":
-            operands = tuple(label + self.of_labels for label in operands)
+        if words[0] == "bra":  # the innermost label of this name; it may follow
+            operands = tuple(rest.strip() + suffix for suffix in reversed(self.suffixes))
         elif words[0] == "ret" and self.callers:
-            words, operands = ("bra",), (RETURN + self.of_labels,)
+            words, operands = ("bra",), (RETURN + self.suffixes[0],)
         self._append(self._renamed(guard or ""), words, operands, text, line)
 
     def _append(

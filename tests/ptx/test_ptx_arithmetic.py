@@ -284,11 +284,12 @@ def test_two_halves_are_computed_apart() -> None:
     )
 
 
-# Of the last two, a part would be lost on the way through float32.
+# Of the last three, a part would be lost on the way through float32 or float64.
 CONVERTED_TO_HALF = {
     "f32": [*floats(np.float32), *near(np.float32), 65519.99, 65520, np.inf],
     "f64": [1 + 2.0**-11 + 2.0**-40, -1 - 2.0**-8 - 2.0**-40, 1 + 2.0**-11, 2.0**-25 + 2.0**-60],
     "s32": [2**30 + 2**22 + 1, 2**30 + 2**22, -(2**30) - 2**22 - 1, 2049, 0],
+    "s64": [2**60 + 2**52 + 1, -(2**60) - 2**52 - 1, 2**60 + 2**52, -1, 0, 2**63 - 1],
 }
 
 
@@ -374,6 +375,48 @@ def test_a_float_becomes_the_nearest_integer_there_is(
     assert got.tolist() == [min(max(function(x), limits.min), limits.max) for x in a.tolist()]
 
 
+@pytest.mark.parametrize(("target", "source", "bits"), [
+    ("s32", "f32", 0), ("u32", "f16", 0), ("s32", "f64", 1 << 31), ("u32", "f64", 1 << 31),
+    ("s64", "f32", 1 << 63), ("u64", "f32", 1 << 63),
+])  # fmt: skip
+def test_nan_becomes_an_integer_of_its_own(target: str, source: str, bits: int) -> None:
+    """Source: PTX ISA, cvt: 0 where neither float nor integer has 64 bits, else the highest bit."""
+    got = computed(
+        f"cvt.rzi.{target}.{source} {{d}}, {{0}}",
+        target,
+        (source, np.array([np.nan], DTYPES[source])),
+    )
+    assert got.view(f"u{got.itemsize}").tolist() == [bits]
+
+
+def test_subnormal_numbers_are_those_of_the_type() -> None:
+    """Of float32, before and after a conversion; float64 has much smaller ones."""
+    a = np.array([1e50, 2.0**-200])
+    got = computed("rcp.approx.ftz.f64 {d}, {0}", "f64", ("f64", a))
+    assert np.allclose(got, 1 / a, rtol=1e-6)
+    a = np.array([2.0**-126 * (1 - 2.0**-30), 2.0**-127])
+    got = computed("cvt.rn.ftz.f32.f64 {d}, {0}", "f32", ("f64", a))
+    assert got.tolist() == [2.0**-126, 0]
+
+
+@pytest.mark.parametrize("type_", ["f32", "f64", "f16"])
+def test_minus_0_is_less_than_0(type_: str) -> None:
+    a, b = np.array([0.0, -0.0, -0.0, np.nan, 1]), np.array([-0.0, 0.0, -0.0, 1, np.nan])
+    given = [(type_, x.astype(DTYPES[type_])) for x in (a, b)]
+    for name, signs in (("min", [True, True, True]), ("max", [False, False, True])):
+        got = computed(f"{name}.{type_} {{d}}, {{0}}, {{1}}", type_, *given)
+        assert np.signbit(got[:3]).tolist() == signs
+        assert got.tolist() == [0, 0, 0, 1, 1]
+
+
+def test_zero_is_negative_when_rounded_down() -> None:
+    a, b = np.float32([1, 0, 1, -0.0, 0]), np.float32([1, 0, -1, 1, 0])
+    c = np.float32([-1, -0.0, 1, 0, 0])
+    got = computed("fma.rm.f32 {d}, {0}, {1}, {2}", "f32", ("f32", a), ("f32", b), ("f32", c))
+    assert got.tolist() == [0] * 5
+    assert np.signbit(got).tolist() == [True, True, True, True, False]
+
+
 @pytest.mark.parametrize(("target", "source"), [
     ("s64", "s32"), ("u64", "u32"), ("s32", "s16"), ("u16", "u64"), ("s32", "s64"),
 ])  # fmt: skip
@@ -437,6 +480,13 @@ def test_comparisons(name: str, type_: str) -> None:
         for x, y, found in zip(a.tolist(), b.tolist(), got.tolist(), strict=True):
             is_nan = x != x or y != y
             assert found == (suffix == "u" if is_nan else HOLDS[name](x, y))
+
+
+def test_a_predicate_may_be_read_and_set_at_once() -> None:
+    a = np.uint32([1, 2])
+    joined = "setp.eq.u32 %p1, {0}, {0}; setp.eq.and.u32 %p1|%p2, {0}, 2, %p1; "
+    got = computed(joined + "selp.b32 {d}, 1, 0, %p2", "u32", ("u32", a))
+    assert got.tolist() == [1, 0]
 
 
 def test_a_comparison_takes_subnormal_numbers_as_0_if_asked_to() -> None:

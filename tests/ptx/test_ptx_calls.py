@@ -53,12 +53,21 @@ sub.s32 %r6, %r1, %r2;
 st.param.v2.b32 [func_retval0+0], {%r5, %r6};
 ret;
 }
-.func tally()
+.func tally(.param .b32 start)
 {
-.shared .align 4 .b8 total[4];
-.reg .b32 %r<3>;
-mov.u32 %r1, total;
+.shared .align 4 .b8 s[4];
+.reg .pred %p<2>;
+.reg .b32 %r<4>;
+mov.u32 %r1, s;
+ld.param.b32 %r3, [start];
+setp.ne.u32 %p1, %r3, 0;
+@%p1 st.shared.u32 [%r1], %r3;
 atom.shared.add.u32 %r2, [%r1], 1;
+ret;
+}
+.func (.reg .b32 result) in_registers (.reg .b32 number)
+{
+mov.u32 result, number;
 ret;
 }
 .func forever()
@@ -130,15 +139,14 @@ def test_structures_are_handed_over_and_returned() -> None:
 
 
 def test_shared_memory_of_a_function_is_one_for_all_its_calls() -> None:
-    array = np.zeros(8, np.uint32)
-    body = (
-        "mov.u32 %r1, total; setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [%r1], 0; bar.sync 0;"
-        "call.uni tally, (); call.uni tally, (); bar.sync 0; ld.shared.u32 %r3, [%r1];"
-        "st.global.u32 [%rd1], %r3;"
-    )
-    report = run(body, array)
-    assert array.tolist() == [16] * 8
+    """And not the kernel's of the same name."""
+    array = np.zeros(1, np.uint32)
+    call = "{{ .param .b32 p0; st.param.b32 [p0], {}; call.uni tally, (p0); }}"
+    body = "st.shared.u32 [s], 7; " + call.format(100) + call.format(0)
+    report = run(body + "ld.shared.u32 %r3, [s]; st.global.u32 [%rd1], %r3;", array)
+    assert array.tolist() == [7]
     assert report.kernel.num_bytes["shared"] == 256 + 4
+    assert report.machine.memory["shared"].data[256:260].view(np.uint32) == 102
 
 
 @pytest.mark.parametrize(
@@ -147,6 +155,7 @@ def test_shared_memory_of_a_function_is_one_for_all_its_calls() -> None:
         (called("vprintf"), r"line \d+ .* the text has no such function: call.uni .*vprintf"),
         ("call.uni (%r3), %rd1, (%r0), prototype_0;", "what call is 'call.uni "),
         ("@%p1 call.uni tally, ();", "what call is '@%p1 call.uni tally, ()"),
+        ("call.uni (%r3), in_registers, (%r0);", "in_registers takes or gives values in registers"),
         ("call.uni forever, ();", "forever calls itself"),
         ("st.param.u64 [p1], %rd1;", r"line \d+ of the PTX: st.param.u64 \[p1\]"),  # read-only
         ("call.uni square, (p1);", "square takes and gives 2 values: call.uni square, "),

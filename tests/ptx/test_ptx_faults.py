@@ -158,6 +158,8 @@ def test_atomics_do_not_race() -> None:
         ("or.b32", operator.or_),
         ("xor.b32", operator.xor),
         ("exch.b32", lambda old, new: new),
+        ("inc.u32", lambda old, limit: old + 1 if old < limit else 0),
+        ("dec.u32", lambda old, limit: old - 1 if 0 < old <= limit else limit),
     ],
 )
 @pytest.mark.parametrize("space", ["global", "shared"])
@@ -187,16 +189,90 @@ def test_a_barrier_of_a_warp_orders_its_lanes_and_no_other_warp() -> None:
         run(body.format(distance=128), array)
 
 
-def test_lanes_wait_for_those_that_come_later() -> None:
+@pytest.mark.parametrize("checks", [("memory", "sync"), ()])
+def test_lanes_wait_for_those_that_come_later(checks: tuple[str, ...]) -> None:
     """Half of the warp gets to the shuffle by a jump back: its address is the lower one."""
     body = (
         "mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 16; @%p1 bra LATE; MEET: "
-        "shfl.sync.bfly.b32 %r4, %r0, 16, 31, -1; bra END; LATE: mov.u32 %r3, 1; bra MEET; END: "
+        "shfl.sync.bfly.b32 %r4, %r3, 16, 31, -1; bra END; LATE: mov.u32 %r3, 1; bra MEET; END: "
         "mad.lo.u32 %r4, %r3, 100, %r4; st.global.u32 [%rd1], %r4;"
     )
     array = np.zeros(32, np.uint32)
-    run(body, array)
-    assert array.tolist() == [100 * (t < 16) + (t ^ 16) for t in range(32)]
+    run(body, array, checks=checks)
+    assert array.tolist() == [100] * 16 + [1] * 16
+
+
+def test_without_its_check_a_shuffle_does_not_wait_for_lanes_that_never_come() -> None:
+    body = (
+        "setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r3, %r0, 1, 31, -1; "
+        "@%p1 st.global.u32 [%rd1], %r3;"
+    )
+    array = np.zeros(32, np.uint32)
+    run(body, array, checks="memory")
+    assert array[:16].tolist() == [t ^ 1 for t in range(16)]
+
+
+def test_a_distance_of_a_shuffle_has_five_bits() -> None:
+    array = np.zeros(32, np.uint32)
+    run("shfl.sync.bfly.b32 %r3, %r0, 33, 31, -1; st.global.u32 [%rd1], %r3;", array)
+    assert array.tolist() == [t ^ 1 for t in range(32)]
+
+
+def test_a_vote_is_that_of_the_lanes_in_the_mask() -> None:
+    """Each half of the warp votes for itself; only lane 3 says no."""
+    modes = ("any", "all", "uni")
+    body = (
+        "setp.ne.u32 %p1, %r0, 3; setp.lt.u32 %p2, %r0, 16; selp.b32 %r3, 0xFFFF, 0xFFFF0000, %p2;"
+    )
+    body += "vote.sync.ballot.b32 %r4, %p1, %r3; mul.lo.u32 %r6, %r0, 16; cvt.u64.u32 %rd5, %r6; "
+    body += "add.s64 %rd5, %rd11, %rd5; st.global.u32 [%rd5], %r4;"
+    for n, mode in enumerate(modes, 1):
+        body += f"vote.sync.{mode}.pred %p3, %p1, %r3; selp.b32 %r5, 1, 0, %p3; "
+        body += f"st.global.u32 [%rd5+{4 * n}], %r5;"
+    array = np.zeros(128, np.uint32)
+    run(body, array, threads=32, checks=("memory", "sync"))
+    halves = array.reshape(2, 16, 4)
+    assert (halves == [[[0xFFF7, 1, 0, 0]], [[0xFFFF0000, 1, 1, 1]]]).all()
+
+
+def test_a_label_is_that_of_the_innermost_scope() -> None:
+    """Two scopes with the same label, as from inline assembly; a branch out of one."""
+    skip = "{ setp.lt.u32 %p1, %r0, 2; @%p1 bra DONE; add.u32 %r3, %r3, 1; DONE: }"
+    body = f"mov.u32 %r3, 0; {skip} add.u32 %r3, %r3, 10; {skip} {{ bra OUT; }} mov.u32 %r3, 5;"
+    array = np.zeros(4, np.uint32)
+    run(f"{body} OUT: st.global.u32 [%rd1], %r3;", array)
+    assert array.tolist() == [10, 10, 12, 12]
+
+
+def test_shared_arrays_of_two_scopes_are_two() -> None:
+    body = "{ .shared .b32 x; st.shared.u32 [x], 5; { .shared .b32 x; st.shared.u32 [x], 9; } "
+    array = np.zeros(1, np.uint32)
+    run(body + "ld.shared.u32 %r3, [x]; } st.global.u32 [%rd1], %r3;", array)
+    assert array.tolist() == [5]
+
+
+def test_what_follows_loc_on_its_line_is_executed() -> None:
+    array = np.zeros(1, np.uint32)
+    loc = ".loc 1 5 0, function_name $L__info, inlined_at 1 7 3"
+    run(f".loc 1 4 0 mov.u32 %r3, 1; {loc} add.u32 %r3, %r3, 2; st.global.u32 [%rd1], %r3;", array)
+    assert array.tolist() == [3]
+
+
+def test_dynamic_shared_memory_is_aligned_as_it_asks_for() -> None:
+    text = text_of("mov.u32 %r3, dynamic; st.global.u32 [%rd1], %r3;")
+    array = np.zeros(1, np.uint32)
+    run_ptx(text.replace(".shared .align 16 .b8 dynamic", ".shared .align 512 .b8 dynamic"),
+            1, 1, array)  # fmt: skip
+    assert array.tolist() == [512]
+
+
+def test_a_sum_in_global_memory_has_no_subnormal_numbers() -> None:
+    for space, place, bits in (("global", "[%rd1]", 0), ("shared", "[s]", 2)):
+        array = np.array([1], np.uint32)
+        run(f"ld.global.f32 %f1, [%rd1]; st.shared.f32 [s], %f1; "
+            f"atom.{space}.add.f32 %f2, {place}, %f1; ld.{space}.f32 %f3, {place}; "
+            "st.global.f32 [%rd1], %f3;", array)  # fmt: skip
+        assert array.tolist() == [bits]
 
 
 @pytest.mark.parametrize(
@@ -280,7 +356,7 @@ RIGHT = text_of("st.global.u32 [%rd1], %r0;")
         (RIGHT.replace("ret;", "shfl.sync.foo.b32 %r1, %r2, 1, 31, -1; ret;"), "line 15 .* shfl"),
         *(
             (RIGHT.replace("ret;", f"{word} %r3, [%rd1], 5; ret;"), f"line 15 .* {word}")
-            for word in ("atom.global.inc.u32", "atom.global.add.noftz.u32")
+            for word in ("atom.global.nand.u32", "atom.global.add.noftz.u32")
         ),
         (RIGHT.replace("ret;", "atom.global.add.u32 %r3, [%rd1]; ret;"), "line 15 .* atom"),
         (RIGHT.replace("ret;", "st.async.global.u32 [%rd1], %r3; ret;"), "line 15 .* st.async"),
