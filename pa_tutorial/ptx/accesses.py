@@ -22,6 +22,7 @@ ATOMIC = {
     **{"and": operator.and_, "or": operator.or_, "xor": operator.xor},
     "inc": lambda old, limit: old + 1 if old < limit else 0,
     "dec": lambda old, limit: old - 1 if 0 < old <= limit else limit,
+    "cas": lambda old, expected, new: new if old == expected else old,
 }
 DEPTHS = {"m16n8k8": 8, "m16n8k16": 16}
 EVERY_LANE = np.uint32(0xFFFFFFFF)
@@ -298,7 +299,7 @@ class Accesses(Operands):
 
     def _atomic(self, one: Instruction) -> Step:
         """One lane after another, in the order of their numbers."""
-        operation = next(w for w in one.words if w in (*ATOMIC, "cas"))
+        operation = next(word for word in one.words if word in ATOMIC)
         type_, dtype = one.type, DTYPES[one.type]
         if (type_ not in ("f32", "f64") and type_[0] not in "usb") or type_ == "bf16":
             raise one.unknown()
@@ -315,18 +316,12 @@ class Accesses(Operands):
             memory, places = place(lanes)
             items = memory.items(dtype)
             values = [np.broadcast_to(read(), len(lanes)) for read in reads]
-            # Sums in global memory have no subnormals.
-            flush = (operation, type_, memory.name) == ("add", "f32", "global")
+            combine = ATOMIC[operation]
+            if (operation, type_, memory.name) == ("add", "f32", "global"):
+                combine = numbers.flushed_sum
             for thread, at in zip(np.flatnonzero(lanes), places // dtype.itemsize, strict=True):
                 old[thread] = items[at]
-                given = [value[thread] for value in values]
-                if operation == "cas":
-                    items[at] = given[1] if items[at] == given[0] else items[at]
-                else:
-                    pair = items[at], given[0]
-                    pair = map(numbers.flushed, pair) if flush else pair
-                    items[at] = ATOMIC[operation](*pair)
-                    items[at] = numbers.flushed(items[at]) if flush else items[at]
+                items[at] = combine(old[thread], *(value[thread] for value in values))
             if write:
                 write(old, lanes)
 

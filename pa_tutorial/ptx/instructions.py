@@ -299,6 +299,8 @@ class Translator(Accesses):
         other = self.predicate(one.operands[3]) if join else None
         first, _, second = one.operands[0].partition("|")
         writes = [self.write(target, "pred") for target in (first, second) if target]
+        if name not in ("num", "nan") and name[:2] not in COMPARISONS:
+            raise one.unknown()
         if (type_ not in ("f32", "f64") and type_[0] not in "usb") or type_ == "bf16":
             raise one.unknown()
 
@@ -318,8 +320,6 @@ class Translator(Accesses):
             for write, value in zip(writes, values, strict=False):
                 write(value, lanes)
 
-        if name not in ("num", "nan") and name[:2] not in COMPARISONS:
-            raise one.unknown()
         return run
 
     def _selp(self, one: Instruction) -> Step:
