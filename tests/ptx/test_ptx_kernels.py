@@ -19,7 +19,7 @@ from pa_tutorial.simt import Trace, ptx
 from pa_tutorial.simt.traffic import costs
 from pa_tutorial.viz.kernel_runs import REFERENCE
 from pa_tutorial.viz.score import STEP
-from pa_tutorial.walk.cases import CASES, WORKED_EXAMPLE
+from pa_tutorial.walk.cases import CASES, SHORT_CHECK, WORKED_EXAMPLE
 from pa_tutorial.walk.ladder import STAGES
 
 STAGES_IN_CUDA = [name for name in STAGES if name.startswith("cuda_")]
@@ -38,8 +38,14 @@ def global_cost(trace: Trace) -> dict[str, tuple[int, int]]:
     return {array: cost for array, cost in found.items() if cost[0]}
 
 
-@pytest.mark.parametrize("case", ["gqa", "bfloat16", "head_size_120_float16", "alibi_block_size_8"])
-@pytest.mark.parametrize("name", STAGES_IN_CUDA)
+FOUR = ("gqa", "bfloat16", "head_size_120_float16", "alibi_block_size_8")
+SHORT = [name.removeprefix("decode/") for name in SHORT_CHECK]
+# Four cases of each stage, and of one the whole short check.
+PAIRS = [(name, case) for name in STAGES_IN_CUDA for case in FOUR]
+PAIRS += [("cuda_v1_vector", case) for case in SHORT if case not in FOUR]
+
+
+@pytest.mark.parametrize(("name", "case"), PAIRS, ids=map("-".join, PAIRS))
 def test_the_compiled_kernel_computes_and_moves_what_the_simulated_one_does(
     name: str, case: str
 ) -> None:
@@ -49,19 +55,25 @@ def test_the_compiled_kernel_computes_and_moves_what_the_simulated_one_does(
     compiled = Compiled(backend_named(name)).prepare(step, **sizes)
     reports = simulated.simulate(trace="all", checks=())
     found = compiled.probe()
+    # Of scores around 300 the rounding errors are 100 times as large, and so the exponentials'.
+    worse = 100 if case == "stale_slots_far_above" else 1
     quantities = ["qk"]
     if name != "cuda_naive":
         quantities += ["qk_max", "exp_sum", "logits"]
         quantities += ["accs"] * (problem.dtype == torch.float32)
     for quantity in quantities:
         expected = torch.from_numpy(problem.expected()[quantity])
-        torch.testing.assert_close(found[quantity].double(), expected, rtol=1e-5, atol=1e-5)
+        off = 1e-5 * worse
+        torch.testing.assert_close(found[quantity].double(), expected, rtol=off, atol=off)
     out = found["out"]
     error = (out.float() - simulated.out.float()).norm() / simulated.out.float().norm()
-    assert error < FUSED[problem.dtype]
+    assert error < FUSED[problem.dtype] * worse
     reports = reports if isinstance(reports, tuple) else (reports,)
     for ours, theirs in zip(compiled.reports, reports, strict=True):
-        assert global_cost(ours.trace) == global_cost(theirs.trace)
+        costs_of = [global_cost(one.trace) for one in (ours, theirs)]
+        if case == "gaps_in_the_cache":  # V lies in K's gaps, and PTX has no arrays
+            costs_of = [np.sum([*cost.values()], axis=0).tolist() for cost in costs_of]
+        assert costs_of[0] == costs_of[1]
         barriers = theirs.trace.only(kind="barrier").num_instructions
         assert ours.issued["barrier"] == barriers
 
