@@ -31,6 +31,10 @@ SPACES = ("global", "shared", "local", "param")
 # What their names may have besides: hints for caches, and order beyond that of barriers.
 ORDERED = ("relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys")
 HINTS = ("weak", "volatile", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc", "L1", "L2")
+# Where the windows of generic addresses start, and which one an address is in: below the first, it
+# is in no array of global memory.
+STARTS = sorted(WINDOWS.values())
+NAMES_OF_WINDOWS = ("global", *sorted(WINDOWS, key=WINDOWS.get))
 VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 SHUFFLES = ("up", "down", "bfly", "idx")
 VOTES = ("ballot", "any", "all", "uni")
@@ -73,9 +77,9 @@ class Accesses(Operands):
             }[mode]
             inside = from_ >= last if mode == "up" else from_ <= last
             threads = np.arange(len(lane)) - lane + np.where(inside, from_, lane)
-            absent = lanes & ~lanes[threads]
-            if "sync" in self.machine.checks and absent.any():
-                raise PtxFault("sync", "a lane reads from one that isn't here", one)
+            named = members() >> (threads % WARP_SIZE).astype(np.uint32) & 1 == 1
+            if "sync" in self.machine.checks and (lanes & ~(lanes[threads] & named)).any():
+                raise PtxFault("sync", "a lane reads from one that isn't here, or not named", one)
             write(np.broadcast_to(value(), len(lane))[threads], lanes)
             if write_there:
                 write_there(inside, lanes)
@@ -84,11 +88,7 @@ class Accesses(Operands):
 
     def _active_mask(self, one: Instruction) -> Step:
         write = self.write(one.operands[0], "u32")
-        return lambda lanes: write(self._ballot(lanes), lanes)
-
-    def _ballot(self, holds: np.ndarray) -> np.ndarray:
-        bits = self.machine.warps(holds).astype(np.uint64) << np.arange(WARP_SIZE, dtype=np.uint64)
-        return np.repeat(bits.sum(axis=1).astype(np.uint32), WARP_SIZE)
+        return lambda lanes: write(self.machine.ballot(lanes), lanes)
 
     def _vote(self, one: Instruction) -> Step:
         mode, type_ = one.words[2], one.words[-1]
@@ -98,8 +98,8 @@ class Accesses(Operands):
         write = self.write(one.operands[0], "u32" if mode == "ballot" else type_)
 
         def run(lanes: Lanes) -> None:
-            yes = self._ballot(np.broadcast_to(holds(), len(lanes)) & lanes) & members()
-            no = self._ballot(~np.broadcast_to(holds(), len(lanes)) & lanes) & members()
+            yes = self.machine.ballot(np.broadcast_to(holds(), len(lanes)) & lanes) & members()
+            no = self.machine.ballot(~np.broadcast_to(holds(), len(lanes)) & lanes) & members()
             results = {
                 "ballot": yes,
                 "any": yes != 0,
@@ -194,8 +194,8 @@ class Accesses(Operands):
             places = np.full(self.machine.num_threads, number, np.int64)
             return lambda: places
         type_ = f"u{8 * self.machine.registers[base].itemsize}"
-        read = self.read(base, type_)
-        return lambda: read().astype(np.int64) + offset
+        read, moved = self.read(base, type_), DTYPES[type_].type(offset % 2 ** int(type_[1:]))
+        return lambda: (read() + moved).astype(np.int64)  # wraps around in 32 bits, too
 
     def _place(
         self, one: Instruction, kind: str, space: str, operand: str, num_bytes: int
@@ -212,20 +212,26 @@ class Accesses(Operands):
 
         def place(lanes: Lanes) -> tuple:
             addresses = address()[lanes]
-            here = space or self._window(one, addresses)
+            here = space or NAMES_OF_WINDOWS[np.searchsorted(STARTS, addresses[0], side="right")]
             if not space or here == "global":
                 addresses = addresses - WINDOWS[here]
             return self.machine.locate(one, kind, here, addresses, num_bytes, lanes)
 
         return place
 
-    def _window(self, one: Instruction, addresses: np.ndarray) -> str:
-        ordered = sorted(WINDOWS.items(), key=lambda item: -item[1])
-        found = {next((s for s, w in ordered if a >= w), "global") for a in addresses.tolist()}
-        if len(found) > 1:
-            what = f"lanes access {' and '.join(sorted(found))} memory at once"
-            raise PtxFault("memory", what, one)
-        return found.pop()
+    def _space_by_space(self, one: Instruction, operand: str, step: Step) -> Step:
+        """The step of an access; if its addresses are generic, for the lanes of each space in
+        turn."""
+        if space_of(one):
+            return step
+        address = self._address(operand)
+
+        def run(lanes: Lanes) -> None:
+            spaces = np.searchsorted(STARTS, address(), side="right")
+            for number in np.unique(spaces[lanes]):
+                step(lanes & (spaces == number))
+
+        return run
 
     def _load_or_store(self, one: Instruction) -> Step:
         is_store = one.opcode == "st"
@@ -251,7 +257,7 @@ class Accesses(Operands):
                     items[first + n] = np.ascontiguousarray(value).view(raw)
                 memory.write(places, num_bytes)
 
-            return store
+            return self._space_by_space(one, operand, store)
         writes = [self.write(name, type_) for name in parts]
         values = np.zeros(self.machine.num_threads, raw)
 
@@ -262,7 +268,7 @@ class Accesses(Operands):
                 values[lanes] = items[first + n]
                 write(values.view(dtype), lanes)
 
-        return load
+        return self._space_by_space(one, operand, load)
 
     def _copy(self, one: Instruction) -> Step:
         """cp.async: the bytes arrive at once, but count as written when their thread has waited."""
@@ -325,7 +331,7 @@ class Accesses(Operands):
             if write:
                 write(old, lanes)
 
-        return run
+        return self._space_by_space(one, target, run)
 
 
 def space_of(one: Instruction) -> str:

@@ -34,7 +34,7 @@ INTEGER = {
 FLOAT = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": numbers.fma},
     **{"mad": numbers.fma, "min": numbers.lesser, "max": numbers.greater},
-    **{"neg": np.negative, "abs": np.abs},
+    **{"neg": np.negative, "abs": np.abs, "copysign": lambda a, b: np.copysign(b, a)},
     **{"div": np.divide, "rcp": np.reciprocal, "sqrt": np.sqrt, "ex2": numbers.exp2},
     **{"rsqrt": lambda a: 1 / np.sqrt(a), "lg2": np.log2, "tanh": np.tanh},
     **{"sin": np.sin, "cos": np.cos},
@@ -43,7 +43,7 @@ BITS = {
     **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert},
     **{"shl": numbers.shifted_left, "shr": numbers.shifted_right},
     **{"popc": numbers.count_ones, "clz": numbers.count_leading_zeros},
-    **{"lop3": numbers.lut3, "prmt": numbers.permuted_bytes},
+    **{"lop3": numbers.lut3, "prmt": numbers.permuted_bytes, "brev": numbers.reversed_bits},
     **{"bfe": numbers.bits_of, "bfi": numbers.with_bits},
 }
 NOTHING_TO_DO = ("membar", "fence", "nanosleep", "pragma", "call")
@@ -83,6 +83,9 @@ class Translator(Accesses):
 
     def _step(self, one: Instruction) -> Step:
         opcode = one.opcode
+        if one.words == ("call", "unknown"):
+            what = "the text has no such function"
+            raise PtxError(f"line {one.line} of the PTX: {what}: {one.text}")
         if opcode in NOTHING_TO_DO:
             return do_nothing
         if opcode in ("bra", "ret", "exit", "trap", "bar", "barrier"):
@@ -134,10 +137,11 @@ class Translator(Accesses):
         members = self.read(one.operands[0], "u32")
 
         def run(lanes: Lanes) -> None:
-            order = self.machine.ordering
+            order, masks = self.machine.ordering, np.broadcast_to(members(), len(lanes))
             for warp in np.unique(np.flatnonzero(lanes) // WARP_SIZE) if order else ():
-                here = np.flatnonzero(lanes[warp * WARP_SIZE :][:WARP_SIZE])
-                order.syncwarp(int(warp), here)
+                its = slice(warp * WARP_SIZE, (warp + 1) * WARP_SIZE)
+                for mask in np.unique(masks[its][lanes[its]]):
+                    order.syncwarp(int(warp), np.flatnonzero(lanes[its] & (masks[its] == mask)))
 
         return self._together(one, members, run)
 
@@ -291,7 +295,7 @@ class Translator(Accesses):
 
     def _setp(self, one: Instruction) -> Step:
         words, type_ = one.words, one.type
-        name, is_float = words[1], type_.startswith("f")
+        name, is_float = words[1], type_.startswith(("f", "bf"))
         join = next((JOINED[word] for word in words if word in JOINED), None)
         one.require(name, "ftz", *JOINED, operands=4 if join else 3)
         unordered = is_float and name in ("equ", "neu", "ltu", "leu", "gtu", "geu")
@@ -301,7 +305,7 @@ class Translator(Accesses):
         writes = [self.write(target, "pred") for target in (first, second) if target]
         if name not in ("num", "nan") and name[:2] not in COMPARISONS:
             raise one.unknown()
-        if (type_ not in ("f32", "f64") and type_[0] not in "usb") or type_ == "bf16":
+        if type_ == "pred" or type_.endswith("x2"):
             raise one.unknown()
 
         def compare() -> np.ndarray:

@@ -23,6 +23,8 @@ Size = tuple[int, int, int]
 DONE = np.iinfo(np.int64).max  # the counter of a thread that has ended
 WAITING = DONE - 1  # and of one that waits at a barrier
 MEETING = DONE - 2  # stands for that of a lane that waits for others of its warp
+# Loads and stores with these are ordered as atomics are: several at once are no race.
+STRONG = {"volatile", "relaxed", "acquire", "release"}
 ENDS_A_BLOCK = ("bra", "ret", "exit", "bar", "barrier", "trap")
 # Each is a basic block of its own: lanes may wait before it.
 MEETS = ("shfl", "vote", "bar", "barrier", "mma", "ldmatrix", "stmatrix")
@@ -147,6 +149,7 @@ class Machine:
             "%laneid": self.lane,
             "%warpid": self.thread // WARP_SIZE,
             "%dynamic_smem_size": self.shared_bytes,
+            "WARP_SZ": WARP_SIZE,
         }
         for sizes, numbers, shape, number in (
             ("ntid", "tid", self.block, self.thread),
@@ -204,18 +207,41 @@ class Machine:
 
     # Warps ------------------------------------------------------------------------------------
 
+    def ballot(self, holds: np.ndarray) -> np.ndarray:
+        """[num_threads] uint32: which lanes of its warp it holds for, as a mask."""
+        bits = self.warps(holds).astype(np.uint64) << np.arange(WARP_SIZE, dtype=np.uint64)
+        return np.repeat(bits.sum(axis=1).astype(np.uint32), WARP_SIZE)
+
     def meet(self, one: Instruction, members: np.ndarray, lanes: Lanes) -> Lanes:
-        """The lanes whose warp has all lanes here that their masks name. The others wait before
-        the instruction until those arrive."""
-        asked = self.warps(np.where(lanes, members, np.uint32(0)).astype(np.uint32))
-        asked = np.bitwise_or.reduce(asked, axis=1)[:, None]
-        asked = (asked >> np.arange(WARP_SIZE, dtype=np.uint32) & 1).astype(bool)
-        missing = asked & self.warps(self.exists & ~lanes)
+        """The lanes whose masks name none that isn't here. The others wait before the instruction
+        until those arrive."""
+        members = np.broadcast_to(members, len(lanes))
+        if "sync" in self.checks:
+            self._require_members(one, members, lanes)
+        missing = self.exists & ~lanes
         if self.goes_on or not missing.any():
             return lanes
-        waits = lanes & np.repeat(missing.any(axis=1), WARP_SIZE)
+        waits = lanes & (members & self.ballot(missing) != 0)
         self.next[waits], self.meeting[waits] = one.number, True
         return lanes & ~waits
+
+    def _require_members(self, one: Instruction, members: np.ndarray, lanes: Lanes) -> None:
+        """Every lane is in its own mask, and those here that it names have the same mask."""
+        stranger = lanes & (members >> self.lane.astype(np.uint32) & 1 == 0)
+        if stranger.any():
+            what = f"{self.name(int(np.argmax(stranger)))} isn't in the mask that it names"
+            raise PtxFault("sync", what, one)
+        masks, here = self.warps(members), self.warps(lanes)
+        if ((masks == masks[:, :1]) | ~here).all():
+            return
+        named = masks[:, :, None] >> np.arange(WARP_SIZE, dtype=np.uint32) & 1 == 1
+        differs = masks[:, :, None] != masks[:, None, :]
+        differs &= named & here[:, :, None] & here[:, None, :]
+        if differs.any():
+            warp, lane, other = np.argwhere(differs)[0]
+            first = warp * WARP_SIZE
+            what = f"{self.name(first + lane)} and {self.name(first + other)} have different masks"
+            raise PtxFault("sync", what, one)
 
     def _missing(self) -> PtxFault:
         """Nobody can go on, and some lanes wait for others of their warp."""
@@ -293,7 +319,8 @@ class Machine:
                 what = "read, and the thread that copies it (cp.async) hasn't waited"
             self._require(written, "init", what, *at)
         if self.ordering is not None and space in ("global", "shared"):
-            self._look_for_races(one, kind, memory, places, num_bytes, threads)
+            accessed = "atomic" if STRONG & set(one.words) else kind
+            self._look_for_races(one, accessed, memory, places, num_bytes, threads)
         who = self.block_of[threads], self.thread[threads]
         if space in ("global", "shared", "local"):  # numbers are handed over in registers
             self.log.append(Access(one, kind, space, *who, addresses, num_bytes))

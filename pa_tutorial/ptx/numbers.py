@@ -207,6 +207,12 @@ def permuted_bytes(a: np.ndarray, b: np.ndarray, selector: np.ndarray) -> np.nda
     return result.astype(np.uint32)
 
 
+def reversed_bits(a: np.ndarray) -> np.ndarray:
+    a = np.atleast_1d(a)
+    each = np.unpackbits(a.view(np.uint8).reshape(len(a), -1), axis=1, bitorder="little")
+    return np.packbits(each[:, ::-1], axis=1, bitorder="little").view(a.dtype)[:, 0]
+
+
 def count_ones(a: np.ndarray) -> np.ndarray:
     return np.bitwise_count(a).astype(np.uint32)
 

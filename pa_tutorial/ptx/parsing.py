@@ -15,12 +15,13 @@ from itertools import count
 from pa_tutorial.ptx.numbers import size_of
 from pa_tutorial.tracebacks import ShortInNotebooks
 
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+# Comments, and strings, in which // may stand.
+COMMENT = re.compile(r"\"[^\"\n]*\"|//[^\n]*|/\*.*?\*/", re.S)
 ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?[^{;]*\{")
 FUNCTION = re.compile(r"\.func\s*(?:\(([^)]*)\)\s*)?([\w$]+)\s*(?:\(([^)]*)\))?[^{;]*\{")
 CALL = re.compile(r"call(?:\.uni)?\s+(?:\(([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?;?$")
 VARIABLE = re.compile(
-    r"\.(shared|local|param)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\b.*?)?"
+    r"\.(shared|local|param)\s*(?:\.align\s+(\d+)\s*)?\.(\w+)\s+(?:\.ptr\b.*?)?"
     r"([\w$]+)(?:\[(\d*)\])?\s*;?$"
 )
 SHARED = re.compile(r"^[ \t]*(?:\.\w+\s+)*\.shared\b[^\n;]*?([\w$]+)(?:\[\d*\])?\s*;", re.M)
@@ -169,7 +170,9 @@ def parse(text: str, name: str = "") -> Kernel:
     Raises PtxError, with the line, for text that isn't PTX, is for another target than a GPU of
     compute capability 7.0 or newer, is cut short, or has no such kernel.
     """
-    blank = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    blank = COMMENT.sub(
+        lambda found: found[0] if found[0][0] == '"' else re.sub(r"[^\n]", " ", found[0]), text
+    )
     module = _Module(blank)
     _require_target(module)
     every = {entry[1]: entry for entry in ENTRY.finditer(blank)}
@@ -316,7 +319,7 @@ class _Body:
         return self.module.files.get(words[0], "?"), int(words[1])
 
     def _declare_registers(self, text: str, line: int) -> None:
-        found = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text)
+        found = re.match(r"\.reg\s*\.(\w+)\s+(.*)", text)
         if found is None:
             raise PtxError(f"line {line} of the PTX: what registers are {text!r}?")
         _size(found[1], line)
@@ -332,8 +335,9 @@ class _Body:
         if found is None:  # such as one under a guard, which no compiler makes
             raise PtxError(f"line {line} of the PTX: what call is {text!r}?")
         function = self.module.functions.get(found[2])
-        if function is None:
-            raise PtxError(f"line {line} of the PTX: the text has no such function: {text}")
+        if function is None:  # refused when it is reached
+            self._append("", ("call", "unknown"), (), text, line)
+            return
         name, given = found[2], [*_names_in(found[1]), *_names_in(found[3])]
         own = [*_names_in(function[1]), *_names_in(function[3])]
         if ".reg" in f"{function[1]} {function[3]}":

@@ -98,6 +98,8 @@ INTEGER_CASES: list[tuple[str, str, Callable]] = [
     *((f"not.b{n}", f"u{n}", lambda a: ~a) for n in (16, 32, 64)),
     ("popc.b32", "u32", lambda a: a.bit_count()),
     ("clz.b32", "u32", lambda a: 32 - a.bit_length()),
+    ("brev.b32", "u32", lambda a: int(f"{a:032b}"[::-1], 2)),
+    ("brev.b64", "u64", lambda a: int(f"{a:064b}"[::-1], 2)),
     ("prmt.b32", "u32", permuted),
     ("lop3.b32", "u32", lambda a, b, c: a & b ^ ~c),
 ]
@@ -480,6 +482,19 @@ def test_comparisons(name: str, type_: str) -> None:
         for x, y, found in zip(a.tolist(), b.tolist(), got.tolist(), strict=True):
             is_nan = x != x or y != y
             assert found == (suffix == "u" if is_nan else HOLDS[name](x, y))
+
+
+@pytest.mark.parametrize("type_", ["f16", "f64"])
+def test_copied_signs_and_comparisons(type_: str) -> None:
+    """copysign has no halves, and float64 is compared as float32."""
+    a, b = (np.array(x, DTYPES[type_]) for x in ([1, -2, np.nan, 0.0], [-0.0, 3, 1, -0.0]))
+    given = (type_, a), (type_, b)
+    compared = f"setp.le.{type_} %p1, {{0}}, {{1}}; selp.b32 {{d}}, 1, 0, %p1"
+    assert computed(compared, "u32", *given).tolist() == [0, 1, 0, 1]
+    if type_ == "f64":
+        got = computed("copysign.f64 {d}, {0}, {1}", "f64", *given)
+        assert got[[0, 1, 3]].tolist() == [0, -3, 0]
+        assert np.signbit(got[[0, 1, 3]]).tolist() == [False, True, False]
 
 
 def test_a_predicate_may_be_read_and_set_at_once() -> None:

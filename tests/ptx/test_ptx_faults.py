@@ -105,10 +105,28 @@ WRONG = {
         "mov.u32 %r1, s; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r3}, [%r1];",
     ),
     "no end": ("still running after 1,000 basic blocks", "AGAIN: bra AGAIN;"),
-    "a generic address in two spaces": (
-        "memory: lanes access global and shared memory at once",
-        TO_SHARED + "st.shared.u32 [%r1], %r0; cvt.u64.u32 %rd5, %r1; cvta.shared.u64 %rd5, %rd5; "
-        "setp.lt.u32 %p1, %r0, 16; selp.b64 %rd6, %rd5, %rd1, %p1; ld.u32 %r3, [%rd6];",
+    "a lane that isn't in its own mask": (
+        "sync: thread 16 of thread block 0 isn't in the mask that it names",
+        "vote.sync.ballot.b32 %r3, 1, 0xFFFF;",
+    ),
+    "lanes with different masks": (
+        "sync: thread 0 of thread block 0 and thread 16 of thread block 0 have different masks",
+        "setp.lt.u32 %p1, %r0, 16; selp.b32 %r3, -1, 0xFFFF0000, %p1; bar.warp.sync %r3;",
+    ),
+    "a shuffle from a lane outside the mask": (
+        "sync: a lane reads from one that isn't here, or not named",
+        "setp.lt.u32 %p1, %r0, 16; selp.b32 %r3, 0xFFFF, 0xFFFF0000, %p1; "
+        "shfl.sync.bfly.b32 %r4, %r0, 16, 31, %r3;",
+    ),
+    "halves of a warp that each wait for themselves": (
+        "race: thread 0 of thread block 0 does a read where thread 16 did a write",
+        TO_SHARED + "st.shared.u32 [%r1], %r0; setp.lt.u32 %p1, %r0, 16; "
+        "selp.b32 %r3, 0xFFFF, 0xFFFF0000, %p1; bar.warp.sync %r3; xor.b32 %r2, %r2, 64; "
+        "mov.u32 %r4, s; add.s32 %r4, %r4, %r2; ld.shared.u32 %r5, [%r4];",
+    ),
+    "plain loads beside strong stores": (
+        "race: thread 0 of thread block 0 does a read where thread 31 did an atomic",
+        "st.relaxed.gpu.global.u32 [%rd11], 5; ld.global.u32 %r3, [%rd11];",
     ),
     "a trap": ("the kernel stopped itself", "trap;"),
 }  # fmt: skip
@@ -233,6 +251,52 @@ def test_a_vote_is_that_of_the_lanes_in_the_mask() -> None:
     run(body, array, threads=32, checks=("memory", "sync"))
     halves = array.reshape(2, 16, 4)
     assert (halves == [[[0xFFF7, 1, 0, 0]], [[0xFFFF0000, 1, 1, 1]]]).all()
+
+
+def test_a_generic_address_may_be_in_another_space_for_each_lane() -> None:
+    body = TO_SHARED + (
+        "st.shared.u32 [%r1], %r0; cvt.u64.u32 %rd5, %r1; cvta.shared.u64 %rd5, %rd5; "
+        "setp.lt.u32 %p1, %r0, 16; selp.b64 %rd6, %rd5, %rd1, %p1; "
+        "ld.u32 %r3, [%rd6]; add.u32 %r3, %r3, 1; st.u32 [%rd6], %r3; "
+        "@%p1 ld.shared.u32 %r3, [%r1]; @%p1 st.global.u32 [%rd1], %r3;"
+    )
+    array = np.arange(100, 132, dtype=np.uint32)
+    run(body, array)
+    assert array.tolist() == [t + 1 + 100 * (t >= 16) for t in range(32)]
+
+
+def test_an_address_in_32_bits_wraps_around() -> None:
+    """As in s[31 - t], where the compiler subtracts before it adds."""
+    body = TO_SHARED + (
+        "st.shared.u32 [%r1], %r0; bar.sync 0; mov.u32 %r4, s; sub.s32 %r4, %r4, %r2; "
+        "ld.shared.u32 %r3, [%r4+124]; st.global.u32 [%rd1], %r3;"
+    )
+    array = np.zeros(32, np.uint32)
+    run(body, array)
+    assert array.tolist() == list(range(31, -1, -1))
+
+
+def test_strong_stores_and_loads_do_not_race() -> None:
+    array = np.zeros(64, np.uint32)
+    run("st.relaxed.gpu.global.u32 [%rd11], 5; ld.volatile.global.u32 %r3, [%rd11]; "
+        "atom.global.add.u32 %r4, [%rd11], 0; @%p1 st.global.u32 [%rd1], %r3;", array)  # fmt: skip
+    assert array[0] == 5
+
+
+def test_a_function_without_a_body_is_refused_only_where_it_is_called() -> None:
+    array = np.zeros(4, np.uint32)
+    run("setp.gt.u32 %p1, %r0, 9; @!%p1 bra END; call.uni __assertfail, (); END:", array)
+    with pytest.raises(PtxError, match=r"line 14 .* the text has no such function: call.uni __as"):
+        run("setp.gt.u32 %p1, %r0, 2; @!%p1 bra END; call.uni __assertfail, (); END:", array)
+
+
+def test_text_is_free_of_form() -> None:
+    """No blank before a type; a file's name with two slashes, which are no comment."""
+    array = np.zeros(4, np.uint32)
+    text = text_of("{.reg.b32 x; mov.u32 x,WARP_SZ; .loc 1 3 0\nst.global.u32[%rd1],x;}")
+    run_ptx(text + '.file 1 "/a//b.cu"\n', 1, 4, array)
+    assert array.tolist() == [32] * 4
+    assert parse(text + '.file 1 "/a//b.cu"\n').instructions[-2].source == ("/a//b.cu", 3)
 
 
 def test_a_label_is_that_of_the_innermost_scope() -> None:
