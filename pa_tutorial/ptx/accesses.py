@@ -310,8 +310,8 @@ class Accesses(Operands):
         if (type_ not in ("f32", "f64") and type_[0] not in "usb") or type_ == "bf16":
             raise one.unknown()
         has_result = one.opcode == "atom"
-        num_values = 2 if operation == "cas" else 1
-        one.require(*SPACES, *ORDERED, operation, operands=has_result + 1 + num_values)
+        num_given = 2 if operation == "cas" else 1
+        one.require(*SPACES, *ORDERED, operation, operands=has_result + 1 + num_given)
         target = one.operands[has_result]
         place = self._place(one, "atomic", space_of(one), target, dtype.itemsize)
         reads = [self.read(operand, type_) for operand in one.operands[has_result + 1 :]]
