@@ -233,10 +233,11 @@ def _packed(kernel: Kernel, values: list) -> Space:
 def _fits(value: float, dtype: np.dtype) -> bool:
     """Whether a number has a place in a parameter: as a signed or an unsigned integer, or a float
     that doesn't become infinite."""
+    plain = value.item() if isinstance(value, np.generic) else value
     if dtype.kind == "f":
-        return abs(value) <= np.finfo(dtype).max or not np.isfinite(value)
+        return not float(np.finfo(dtype).max) < abs(plain) < np.inf
     bits = 8 * dtype.itemsize
-    return -(1 << bits - 1) <= value < 1 << bits
+    return -(1 << bits - 1) <= plain < 1 << bits
 
 
 # The report --------------------------------------------------------------------------------------

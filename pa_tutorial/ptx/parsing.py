@@ -76,7 +76,7 @@ class Instruction:
         found = f"line {self.line} of the PTX: {self.text}"
         if self.source:
             found += f"\n    from {_quoted(self.source)}"
-        if self.caller and self.caller[0] != self.source[0]:
+        if self.caller and not (self.source and self.source[0] == self.caller[0]):
             found += f"\n    called in {_quoted(self.caller)}"
         return found
 

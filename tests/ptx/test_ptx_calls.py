@@ -152,7 +152,6 @@ def test_shared_memory_of_a_function_is_one_for_all_its_calls() -> None:
 @pytest.mark.parametrize(
     ("body", "what"),
     [
-        (called("vprintf"), r"line \d+ .* the text has no such function: call.uni .*vprintf"),
         ("call.uni (%r3), %rd1, (%r0), prototype_0;", "what call is 'call.uni "),
         ("@%p1 call.uni tally, ();", "what call is '@%p1 call.uni tally, ()"),
         ("call.uni (%r3), in_registers, (%r0);", "in_registers takes or gives values in registers"),

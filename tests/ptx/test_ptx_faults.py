@@ -394,6 +394,16 @@ def test_lanes_that_parted_meet_again_and_shuffle() -> None:
 # Text that can't be run --------------------------------------------------------------------------
 
 RIGHT = text_of("st.global.u32 [%rd1], %r0;")
+UNKNOWN = (
+    "wgmma.fence.sync.aligned",
+    *("bra", "bra NOWHERE", "@%q1 mov.u32 %r1, %r2"),
+    *("add.s32 %r1, %r99, 1", "add.s32 %r1, %r2", "add.s32 %r1, %r2, %r3, %r4"),
+    *("ex2.approx.f32 %f1", "shl.b32 %r1, %r2"),
+    *("vote.sync.foo.pred %p1, %p2, 7", "shfl.sync.foo.b32 %r1, %r2, 1, 31, -1"),
+    *("atom.global.nand.u32 %r3, [%rd1], 5", "atom.global.add.noftz.u32 %r3, [%rd1], 5"),
+    "atom.global.add.u32 %r3, [%rd1]",
+    *("st.async.global.u32 [%rd1], %r3", "ld.const.u32 %r3, [%rd1]", "cvta.foo.u64 %rd3, %rd1"),
+)
 
 
 @pytest.mark.parametrize(
@@ -401,31 +411,13 @@ RIGHT = text_of("st.global.u32 [%rd1], %r0;")
     [
         ("int main() {}", "the text isn't PTX: it has no line with .target"),
         (RIGHT[: RIGHT.index("ret;")], "line 14 of the PTX: the text ends within the kernel"),
-        (RIGHT.replace("ret;", "wgmma.fence.sync.aligned; ret;"), r"line 15 .*wgmma\.fence"),
-        (RIGHT.replace("ret;", "add.s32 %r1, %r99, 1; ret;"), "line 15 of the PTX: add.s32 %r1"),
-        (RIGHT.replace("ret;", "bra NOWHERE; ret;"), "line 15 of the PTX: bra NOWHERE"),
         (RIGHT.replace(".reg .pred", ".reg .b128"), "line 8 .* the type .b128 isn't known"),
         (RIGHT.replace("sm_80", "sm_61"), "line 3 of the PTX: .target is sm_61; it must be sm_70"),
         (RIGHT.replace("sm_80", "texmode_unified"), "line 3 .* .target is texmode_unified"),
         (RIGHT.replace("address_size 64", "address_size 32"), "line 4 .* .address_size is 32"),
         (RIGHT.replace(".entry", ".func"), r"line 16 .* no kernel \(.entry\) has begun"),
         (RIGHT[: RIGHT.index("{\n.reg")], r"line 6 .* no kernel \(.entry\) has begun"),
-        (RIGHT.replace("ret;", "bra; ret;"), "line 15 of the PTX: bra"),
-        (RIGHT.replace("ret;", "@%q1 bra END; END: ret;"), "line 15 of the PTX: @%q1 bra END"),
-        (RIGHT.replace("ret;", "add.s32 %r1, %r2; ret;"), "line 15 of the PTX: add.s32"),
-        (RIGHT.replace("ret;", "add.s32 %r1, %r2, %r3, %r4; ret;"), "line 15 of the PTX: add.s32"),
-        (RIGHT.replace("ret;", "ex2.approx.f32 %f1; ret;"), "line 15 of the PTX: ex2"),
-        (RIGHT.replace("ret;", "shl.b32 %r1, %r2; ret;"), "line 15 of the PTX: shl"),
-        (RIGHT.replace("ret;", "vote.sync.foo.pred %p1, %p2, 7; ret;"), "line 15 .* vote"),
-        (RIGHT.replace("ret;", "shfl.sync.foo.b32 %r1, %r2, 1, 31, -1; ret;"), "line 15 .* shfl"),
-        *(
-            (RIGHT.replace("ret;", f"{word} %r3, [%rd1], 5; ret;"), f"line 15 .* {word}")
-            for word in ("atom.global.nand.u32", "atom.global.add.noftz.u32")
-        ),
-        (RIGHT.replace("ret;", "atom.global.add.u32 %r3, [%rd1]; ret;"), "line 15 .* atom"),
-        (RIGHT.replace("ret;", "st.async.global.u32 [%rd1], %r3; ret;"), "line 15 .* st.async"),
-        (RIGHT.replace("ret;", "ld.const.u32 %r3, [%rd1]; ret;"), "line 15 .* ld.const"),
-        (RIGHT.replace("ret;", "cvta.foo.u64 %rd3, %rd1; ret;"), "line 15 .* cvta"),
+        *((RIGHT.replace("ret;", f"{x}; ret;"), rf"line 15 .*{re.escape(x)}") for x in UNKNOWN),
         (RIGHT.replace("st.global.u32", "1st"), "line 14 of the PTX: what instruction is '1st"),
     ],
 )  # fmt: skip
@@ -452,6 +444,15 @@ def test_arguments_that_are_not_the_parameters_are_refused(
         run_ptx(RIGHT, 1, 4, *args)
 
 
+def test_a_float_parameter_takes_infinity_and_no_number_that_would_become_it() -> None:
+    text = text_of("", num_arrays=0).replace("kernel()", "kernel(.param .f32 x)")
+    for value in (np.inf, np.nan, np.float16(1), 2):
+        run_ptx(text, 1, 4, value)
+    for value in (1e300, np.float64(1e300), 10**400):
+        with pytest.raises(TypeError, match=r"parameter 0 of kernel is a .f32 of 4"):
+            run_ptx(text, 1, 4, value)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "what"),
     [
@@ -459,7 +460,6 @@ def test_arguments_that_are_not_the_parameters_are_refused(
         ({"unwritten": "other"}, ValueError, "unwritten: 'other' isn't an array argument"),
         ({"max_steps": 0}, ValueError, "max_steps is 0; it must be at least 1"),
         ({"shared_bytes": 1.5}, TypeError, "shared_bytes is 1.5; it must be a whole number"),
-        ({"grid": 1 << 21}, ValueError, "the simulator runs at most 1,048,576 thread blocks"),
         ({"block": 2048}, ValueError, "block is .* at most 1024 threads"),
     ],
 )
@@ -468,7 +468,7 @@ def test_options_that_no_launch_has_are_refused(
 ) -> None:
     array = np.zeros(4, np.uint32)
     with pytest.raises(error, match=what):
-        run_ptx(RIGHT, options.pop("grid", 1), options.pop("block", 4), array, **options)
+        run_ptx(RIGHT, 1, options.pop("block", 4), array, **options)
     assert not array.any()
 
 

@@ -161,7 +161,7 @@ def test_a_missing_barrier_is_found_in_a_compiled_kernel() -> None:
 
 
 def test_it_takes_about_as_long_as_the_simulator() -> None:
-    """256 thread blocks, with the same checks. v1 by elements takes longest: 1.2 times as long
+    """256 thread blocks, with the same checks. v1 by element takes longest: 1.2 times as long
     when nothing else runs. It needs more memory at once, so a busy machine slows it down more."""
     step = replace(REFERENCE, seq_lens=(256,) * 4, num_heads=64, num_kv_heads=16)
     (part,) = parts_of(backend_named("cuda_v1").prepare(step.paged("vllm")))
