@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -33,6 +32,7 @@ from pa_tutorial.private_names import PLACE
 from pa_tutorial.simt import ptx
 from pa_tutorial.simt.gpus import H100, MAX_THREADS
 from pa_tutorial.simt.kernel_arguments import arrays_of, named
+from pa_tutorial.simt.numba_ptx import require_compiler
 from pa_tutorial.simt.signatures import types_of
 from pa_tutorial.simt.tables import Table
 
@@ -121,16 +121,6 @@ def checked_capability(capability: Capability, name: str = "capability") -> Capa
     numbers = tuple(whole_numbers(name, capability))
     require(len(numbers) == 2, name, capability, "two whole numbers, such as (9, 0)")
     return numbers
-
-
-def require_compiler() -> None:
-    """Raise ImportError, saying what to install, where there is no compiler."""
-    # In this order, because find_spec("cuda.core") imports `cuda`, which comes with numba-cuda.
-    if find_spec("numba_cuda") is None or find_spec("cuda.core") is None:
-        raise ImportError(
-            "there is no CUDA compiler here; install it with `pip install 'numba-cuda[cu13]'` on "
-            "Linux or Windows (there are no wheels for macOS). It needs no GPU"
-        )
 
 
 @cache

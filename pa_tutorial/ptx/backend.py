@@ -15,6 +15,7 @@ from pa_tutorial.kernels.cuda_launch import CudaLaunch, NaiveLaunch, Partitioned
 from pa_tutorial.kernels.intermediates import shares_of_partitions
 from pa_tutorial.ptx import PtxFault
 from pa_tutorial.ptx.launching import PtxReport, run_ptx
+from pa_tutorial.simt import ptx
 
 OLDEST = (7, 5)  # the oldest GPU that the compiler of CUDA 13 knows
 CHECKS = ("memory", "init", "sync")  # thread blocks side by side; the simulator looks for races
@@ -184,17 +185,26 @@ def parts_of(launch: CudaLaunch | PartitionedLaunch) -> tuple[CudaLaunch, ...]:
     return (launch,)
 
 
+def _nothing() -> None:
+    """A kernel to compile, to see whether there is a compiler and whether it knows a GPU."""
+
+
 def compiled_stage(
     name: str, backend: Backend | None, compute_capability: tuple[int, int]
 ) -> Compiled:
     """The backend of a stage, or one in its place, for `check`.
 
-    Raises ValueError for a stage that isn't written in CUDA, TypeError for what isn't a backend.
+    Raises ValueError for a stage that isn't written in CUDA, or a GPU that the compiler doesn't
+    know, TypeError for what isn't a backend, ImportError where there is no compiler.
     """
     allowed = f"False for {name!r}: only stages whose names begin with cuda_ are compiled for a GPU"
     require(name.startswith("cuda_"), "compiled", compute_capability, allowed)
     capability = checked_capability(compute_capability, "compiled")
     require(capability >= OLDEST, "compiled", capability, f"{OLDEST} or newer")
+    try:
+        ptx(_nothing, compute_capability=capability)
+    except ValueError as error:
+        raise ValueError(f"compiled: {error}") from None
     backend = backend or backend_named(name)
     if not isinstance(backend, Backend):
         raise TypeError(f"function is {backend!r}; with compiled it must be a backend")

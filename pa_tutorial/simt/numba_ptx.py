@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.util import find_spec
 from types import CellType, FunctionType, SimpleNamespace
 from unittest import mock
 
@@ -34,10 +35,21 @@ def ptx(
     arguments that no launch accepts; ValueError for a GPU that the compiler doesn't know;
     ImportError where the compiler isn't installed (numba-cuda has no wheels for macOS).
     """
+    require_compiler()
     function = function_of(kernel)
     by_name = named(function, args)
     signature = types_of(function, (by_name | arrays_of(by_name)).values())
     return _compiled(function, tuple(signature), compute_capability, lineinfo)
+
+
+def require_compiler() -> None:
+    """Raise ImportError, saying what to install, where there is no compiler."""
+    # In this order, because find_spec("cuda.core") imports `cuda`, which comes with numba-cuda.
+    if find_spec("numba_cuda") is None or find_spec("cuda.core") is None:
+        raise ImportError(
+            "there is no CUDA compiler here; install it with `pip install 'numba-cuda[cu13]'` on "
+            "Linux or Windows (there are no wheels for macOS). It needs no GPU"
+        )
 
 
 @lru_cache(maxsize=64)  # as Numba compiles a kernel once for the types of its arguments

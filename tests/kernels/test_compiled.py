@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from numba import cuda
 
+from pa_tutorial.checks import check
 from pa_tutorial.kernels import compiler_report as compiling
 from pa_tutorial.kernels.compiler_report import UNKNOWN, answer, compared, compiled, loads_of
+from pa_tutorial.ptx import run_ptx
+from pa_tutorial.simt import numba_ptx
 
 
 @cuda.jit(device=True)
@@ -58,9 +61,14 @@ def test_what_is_no_load_is_not_counted_and_an_unknown_width_not_left_out() -> N
 
 
 def test_where_there_is_no_compiler_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"numba-cuda\[cu13\].*no wheels for macOS"):
-        compiled(fill, None)
+    monkeypatch.setattr(numba_ptx, "find_spec", lambda name: None)
+    for ask in (
+        lambda: compiled(fill, None),
+        lambda: run_ptx(fill, 1, 4, np.zeros(4, np.int32)),
+        lambda: check("cuda_v1", compiled=True),  # before a case fails for it
+    ):
+        with pytest.raises(ImportError, match=r"numba-cuda\[cu13\].*no wheels for macOS"):
+            ask()
 
 
 LOG = """ptxas info    : Function properties for kernel

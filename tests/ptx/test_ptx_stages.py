@@ -26,6 +26,8 @@ def test_a_stage_passes_every_case_as_compiled(name: str) -> None:
     [
         (90, TypeError, "compiled is of type int"),
         ((9,), ValueError, r"compiled is \(9,\); it must be two whole numbers"),
+        ((6, 1), ValueError, r"compiled is \(6, 1\); it must be \(7, 5\) or newer"),
+        ((99, 0), ValueError, r"compiled: .* the compiler doesn't know; the nearest is"),
     ],
 )
 def test_what_is_not_a_compute_capability_is_refused(
