@@ -16,6 +16,8 @@ from pathlib import Path
 
 import nbformat
 
+from pa_tutorial.printing import print_anything
+
 ROOT = Path(__file__).parent.parent
 LIMITS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 OVER, TOO_LARGE = "over", "TOO LARGE"
@@ -74,6 +76,7 @@ def rows() -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    print_anything()
     found = list(rows())
     print(*found, sep="\n")
     sys.exit(any(TOO_LARGE in one for one in found))

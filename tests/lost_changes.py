@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pa_tutorial.coursework.window import files
 from pa_tutorial.exercises import EXERCISES
+from pa_tutorial.printing import print_anything
 from tests.wrong_examples import load_examples
 
 INDEX = Path(__file__).parent.parent / "notebooks" / "INDEX.md"
@@ -53,6 +54,7 @@ def lost_names() -> list[str]:
 
 
 if __name__ == "__main__":
+    print_anything()
     lost = lost_changes() + lost_names()
     print(*lost, sep="\n")
     sys.exit(bool(lost))

@@ -24,6 +24,7 @@ import torch
 
 from pa_tutorial.checks.comparing import BOUNDS_FILE, QUANTITIES
 from pa_tutorial.checks.running import judge, stage_trial
+from pa_tutorial.printing import print_anything
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
@@ -147,4 +148,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_anything()
     main()

@@ -16,6 +16,7 @@ import nbformat
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.exercises.blank import blanks_of
 from pa_tutorial.exercises.cells import fill
+from pa_tutorial.printing import print_anything
 from pa_tutorial.viz.__main__ import FIGURES, PAGES
 from pa_tutorial.viz.score import RECORDING
 from pa_tutorial.viz.style import svg
@@ -73,4 +74,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_anything()
     main()

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import OneCycleLR
 
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, save
+from pa_tutorial.printing import print_anything
 
 # The chapters on statements, because a small model learns a small text well.
 TOPICS = (
@@ -67,4 +68,5 @@ def train(config: TinyConfig, text: Tensor, steps: int, batch: int, length: int)
 
 
 if __name__ == "__main__":
+    print_anything()
     save(train(TinyConfig(), training_text(), steps=1400, batch=4, length=256))

@@ -10,6 +10,7 @@ from pathlib import Path
 from pa_tutorial.bench import cpu_decode, engine_bench, vllm_peer
 from pa_tutorial.bench.this_machine import cpu_name, describe_machine, processor_facts
 from pa_tutorial.bench.timing import RESULTS, read_results, write_results
+from pa_tutorial.printing import print_anything
 
 # name -> what it measures; and rounds -> what goes into the JSON file under that name
 SECTIONS = {
@@ -55,4 +56,5 @@ def main(command_line: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    print_anything()
     main()

@@ -23,6 +23,7 @@ from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
 from pa_tutorial.exercises.kernel_file import KernelFile
 from pa_tutorial.exercises.my_kernel import KERNELS, MyKernelError, load
 from pa_tutorial.kernels.triton_backend import triton_backend, why_absent
+from pa_tutorial.printing import print_anything
 
 LARGE = {"num_heads": 32, "num_kv_heads": 32, "head_size": 128, "dtype": torch.float16}
 SHAPES = (
@@ -190,4 +191,5 @@ def main(command_line: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    print_anything()
     sys.exit(main())

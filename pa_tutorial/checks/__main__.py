@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pa_tutorial.checks import OTHERS, OURS, attempt, has_short_check
+from pa_tutorial.printing import print_anything
 from pa_tutorial.walk.cases import SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES
 
@@ -85,4 +86,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    print_anything()
     sys.exit(main())

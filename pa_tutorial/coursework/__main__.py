@@ -20,6 +20,7 @@ from pa_tutorial.coursework.notebooks import write_notebooks
 from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.submissions import read_submission
 from pa_tutorial.exercises.texts import notebook_names
+from pa_tutorial.printing import print_anything
 
 SECONDS = """time limit per task and submission, including the start of its process; then the
 process is killed, and the cases that haven't run fail (default: %(default)g)"""
@@ -107,5 +108,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    print_anything()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that child processes are ended
     sys.exit(main())

@@ -19,6 +19,7 @@ from safetensors.torch import save
 
 from pa_tutorial.checks.running import describe, torch_settings_kept
 from pa_tutorial.coursework.assignment import assignment
+from pa_tutorial.printing import print_anything
 
 try:
     import resource
@@ -85,4 +86,5 @@ def limit_resources(megabytes: int) -> None:
 
 
 if __name__ == "__main__":
+    print_anything()
     main(*sys.argv[1:])

@@ -21,6 +21,7 @@ from pa_tutorial.engine.engine import StepStatistics
 from pa_tutorial.engine.llm import LLM, Completion, load_model
 from pa_tutorial.engine.request import SamplingParams
 from pa_tutorial.engine.runner import KV_CACHE_DTYPES
+from pa_tutorial.printing import print_anything
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -148,4 +149,5 @@ def answer_on_ranks(args: argparse.Namespace, prompts: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    print_anything()
     sys.exit(main())

@@ -28,6 +28,7 @@ from pa_tutorial.arguments import require
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cuda_backends import v1_backend, v1_vector_backend, v2_backend
 from pa_tutorial.kernels.cuda_launch import as_stored
+from pa_tutorial.printing import print_anything
 from pa_tutorial.ptx.backend import CHECKS, Compiled, intermediates_of_paged, intermediates_of_v2
 from pa_tutorial.ptx.launching import PtxReport, run_ptx
 from pa_tutorial.ptx.machine import Size
@@ -279,4 +280,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    print_anything()
     sys.exit(main())

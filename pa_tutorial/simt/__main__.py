@@ -15,6 +15,7 @@ from types import CodeType, FunctionType, ModuleType
 
 import numpy as np
 
+from pa_tutorial.printing import print_anything
 from pa_tutorial.simt import CHECKS, Finding, Report, global_traffic, instructions, shared_traffic
 from pa_tutorial.simt.host import simulated
 from pa_tutorial.simt.launch_options import Size
@@ -212,4 +213,5 @@ def report_of(session: Session, given: argparse.Namespace, status: int) -> int:
 
 
 if __name__ == "__main__":
+    print_anything()
     sys.exit(main())

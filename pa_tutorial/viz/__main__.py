@@ -14,6 +14,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from pa_tutorial.printing import print_anything
 from pa_tutorial.viz import cpu_measured, engine_figures, many_devices, style, walk
 from pa_tutorial.viz.microscope import Microscope
 from pa_tutorial.viz.microscope.paged_panes import reference_microscope
@@ -69,4 +70,5 @@ def write_all(out: Path) -> None:
 
 
 if __name__ == "__main__":
+    print_anything()
     main()

@@ -18,6 +18,7 @@ from pa_tutorial.exercises import EXERCISES, Exercise
 from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.texts import BEGIN, END, code_lines
+from pa_tutorial.printing import print_anything
 from tests.exercises.blank_cells import function_of
 
 SECONDS = 2  # of processor time; a case takes less, and a mutant may go on for ever
@@ -196,6 +197,7 @@ def accepted_in_kernel(
 
 
 if __name__ == "__main__":
+    print_anything()
     for name in sys.argv[1:] or (*EXERCISES, *all_blanks()):
         if name in EXERCISES:
             for (old, new), draws in accepted(EXERCISES[name], (0, 1)).items():

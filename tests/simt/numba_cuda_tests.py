@@ -22,6 +22,7 @@ from unittest import mock
 import numpy as np
 from numba.cuda.cudadrv.error import CudaSupportError
 
+from pa_tutorial.printing import print_anything
 from pa_tutorial.private_names import CUDADispatcher, normalize_kernel_dimensions
 from pa_tutorial.simt import SimtError, Unsupported, launch
 
@@ -283,5 +284,6 @@ def table(outcomes: Outcomes, verbose: bool) -> str:
 
 
 if __name__ == "__main__":
+    print_anything()
     arguments = sys.argv[1:]
     print(table(run([a for a in arguments if a[0] != "-"]), "-v" in arguments))
