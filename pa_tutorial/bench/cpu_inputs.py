@@ -170,7 +170,7 @@ class Batch:
         return memory[: self.shape.kv_bytes // 8 * 8].view(torch.int64).numpy()
 
 
-@njit(parallel=True, cache=True)
+@njit(parallel=True)
 def read_once(words, num_threads):
     """The sum of all words. Each thread reads its own part, at four places at once."""
     sums = np.zeros(num_threads, np.int64)

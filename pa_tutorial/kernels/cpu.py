@@ -63,8 +63,6 @@ COMPILED = {"parallel": ONLY_LOOPS, **ARITHMETIC}
 # LLVM optimises a piece again with each piece that calls it, level by level, so the two in the
 # middle are `inline`: their callers are compiled with a copy of them.
 PIECE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **ARITHMETIC}
-# Numba can't cache code without a file (a changed copy of this module) on disk.
-KEEP = Path((lambda: None).__code__.co_filename).exists()
 
 TOKENS = 4  # whose scores are computed together
 HEADS = LANES // TOKENS  # query heads of a KV head that go through K and V together, at most
@@ -496,7 +494,6 @@ def cpu_kernel(HEAD_SIZE: int) -> Callable:
     # from here. It doesn't look at cpu_vectors.py.
     VECTORS = crc32(Path(cpu_vectors.__file__).read_bytes())
 
-    @njit(cache=KEEP, **COMPILED)
     def kernel(inputs, schedule, partitions, outputs):
         VECTORS  # noqa: B018
         num_shares = deal_out(Inputs(*inputs), Schedule(*schedule))
@@ -507,7 +504,17 @@ def cpu_kernel(HEAD_SIZE: int) -> Callable:
                 Partitions(*partitions), Outputs(*outputs), HEAD_SIZE,
             )  # fmt: skip
 
+    compiled = kept(kernel)
     # Only if Numba has nothing on disk at all; what it has may be for another size or dtype.
-    if not (KEEP and any(Path(kernel.stats.cache_path).glob("cpu.cpu_kernel*.nbc"))):
+    folder = compiled.stats.cache_path
+    if not (folder and any(Path(folder).glob("cpu.cpu_kernel*.nbc"))):
         print(COMPILING, end="", file=sys.stderr, flush=True)
-    return kernel
+    return compiled
+
+
+def kept(kernel: Callable) -> Callable:
+    """The kernel for Numba to compile and keep on disk; not kept where that isn't possible."""
+    try:
+        return njit(cache=True, **COMPILED)(kernel)
+    except RuntimeError:  # no folder that can be written, or no file (a changed copy of this one)
+        return njit(**COMPILED)(kernel)

@@ -1,5 +1,6 @@
 """The kernel for the CPU: what the cases of the ladder do not ask."""
 
+import os
 import re
 import sys
 from dataclasses import replace
@@ -175,3 +176,14 @@ def test_the_compiled_kernel_is_kept_on_disk_until_its_text_changes() -> None:
     assert sum(again.stats.cache_hits.values()) == 1
     assert not again.stats.cache_misses
     assert "VECTORS" in getclosurevars(again.py_func).nonlocals  # a checksum of the other file
+
+
+def test_without_a_folder_to_keep_it_in_the_kernel_is_compiled_all_the_same(
+    monkeypatch, capsys
+) -> None:
+    """Root may write everywhere, so Numba is told the one folder that nobody can make."""
+    monkeypatch.setattr(numba.config, "CACHE_LOCATOR_CLASSES", "UserProvidedCacheLocator")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", os.devnull)
+    kernel = cpu.cpu_kernel.__wrapped__(MIXED["head_size"])
+    assert kernel.stats.cache_path is None
+    assert capsys.readouterr().err == cpu.COMPILING
