@@ -14,6 +14,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_server.serverapp import ServerApp
 
 from pa_tutorial.kernels import cuda_launch
 from pa_tutorial.viz.walk import PLAN
@@ -97,6 +98,29 @@ def test_every_command_exists(path: Path) -> None:
     assert not [module for module in modules if find_spec(module) is None]
     tests = set(re.findall(r"\btests/(?:\w+/)?[\w*]+\.py", named))
     assert not [test for test in tests if not any(ROOT.glob(test))]
+
+
+@each_document
+def test_commands_to_type_come_after_the_environment_that_they_need(path: Path) -> None:
+    """python3 is the machine's own, for `make gpu`."""
+    page = text(path)
+    command = re.search(
+        r"^```\n(?:[^`\n].*\n)*?(?:python -m pa_|pytest |pip |jupyter )", page, re.MULTILINE
+    )
+    before = page[: command.end()] if command else "activate"
+    assert re.search("activate|^conda env create", before, re.IGNORECASE | re.MULTILINE)
+
+
+def test_jupyterlab_starts_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given only a notebook, its root is notebooks/, and every link to another folder is dead."""
+    (arguments,) = re.findall(
+        r"^jupyter lab (.*?)(?: +#.*)?$", text(ROOT / "README.md"), re.MULTILINE
+    )
+    monkeypatch.chdir(ROOT)
+    app = ServerApp()
+    app.parse_command_line(arguments.split())
+    assert Path(app.root_dir) == ROOT
+    assert Path(app.file_to_run) == ROOT / "notebooks" / "00_start_here.ipynb"
 
 
 @cache
