@@ -69,6 +69,19 @@ def test_pages_of_notebooks_fit_a_telephone(page, site: Path) -> None:
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path.name
 
 
+@pytest.mark.parametrize("width", [*range(360, 1921, 120), 1008, 1009, 1135, 1312, 1313, 1439])
+def test_nothing_is_cut_at_any_width(page, site: Path, width: int) -> None:
+    """The text ends where the contents begin, and these end where the window does."""
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto((site / "notebooks/10_query_and_key.html").as_uri())
+    text, contents = (page.locator(name).bounding_box() for name in (".content", ".toc-drawer"))
+    assert text["x"] >= 0
+    assert text["x"] + text["width"] <= width
+    if contents["x"] < width:  # in a narrow window they are a drawer, outside of it
+        assert text["x"] + text["width"] <= contents["x"]
+        assert contents["x"] + contents["width"] <= width
+
+
 def test_the_microscope_steps_in_a_page_and_its_lanes_can_be_read(page, site: Path) -> None:
     page.goto((site / "notebooks/10_query_and_key.html").as_uri())
     frame = page.frame_locator("iframe.microscope")
