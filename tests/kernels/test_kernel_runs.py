@@ -102,6 +102,17 @@ def test_a_launch_follows_its_tensors(stage: str) -> None:
     assert not launch.out.requires_grad
 
 
+@pytest.mark.parametrize(
+    "stage", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ON_BLOCKS]
+)
+def test_slopes_may_be_every_second_number_of_a_tensor(stage: str) -> None:
+    """An address that counts one number per head would read what is between them."""
+    inputs = problem(alibi=True, head_size=64).paged(backend_named(stage).layout)
+    with_gaps = replace(inputs, alibi_slopes=kernel_inputs.wide(inputs.alibi_slopes))
+    launch = backend_named(stage).prepare(with_gaps)
+    assert kernel_inputs.is_right(launch.run(), vars(inputs))
+
+
 DIVIDES_FIRST = ("paged_gather", "cuda_v1", "cuda_v1_vector", "cuda_v2")
 
 
