@@ -15,11 +15,13 @@ from pa_tutorial.kernels import launch as package
 from pa_tutorial.kernels.geometry import NUM_THREADS
 from pa_tutorial.paging.allocator import NULL_BLOCK
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
+from pa_tutorial.simt import SimtError
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
 from tests.kernels import kernel_inputs
 from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1_vector, problem
+from tests.simt_helpers import kernel
 
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1_vector": prepare_v1_vector}
 by_stage = pytest.mark.parametrize(
@@ -111,6 +113,25 @@ def test_slopes_may_be_every_second_number_of_a_tensor(stage: str) -> None:
     with_gaps = replace(inputs, alibi_slopes=kernel_inputs.wide(inputs.alibi_slopes))
     launch = backend_named(stage).prepare(with_gaps)
     assert kernel_inputs.is_right(launch.run(), vars(inputs))
+
+
+@pytest.mark.parametrize(
+    ("stage", "part", "name"),
+    [
+        *[(stage, None, "out") for stage in ("cuda_naive", "cuda_v1", "cuda_v1_vector")],
+        *[("cuda_v2", "partitions", name) for name in ("exp_sums", "max_logits", "out")],
+        ("cuda_v2", "reduce", "out"),
+    ],
+)
+def test_a_kernel_that_reads_its_output_before_it_writes_it_is_stopped(
+    stage: str, part: str | None, name: str
+) -> None:
+    launch = kernel_inputs.prepare(stage, **arguments(problem()))
+    launch = getattr(launch, part) if part else launch
+    item = ", ".join("0" * launch.arguments[name].ndim)
+    reads_first = kernel(", ".join(launch.arguments), f"value = {name}[{item}]")
+    with pytest.raises(SimtError, match=rf"init: .* reads {name}\[{item}\]"):
+        replace(launch, kernel=reads_first).simulate()
 
 
 DIVIDES_FIRST = ("paged_gather", "cuda_v1", "cuda_v1_vector", "cuda_v2")
