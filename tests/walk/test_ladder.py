@@ -115,6 +115,17 @@ def test_a_stage_reads_its_inputs_and_returns_new_memory(kind, function, message
     assert torch.equal(stage.run(case)["out"], stage.run(case)["out"])
 
 
+def test_a_sequence_gives_its_q_strided_where_the_case_says_so() -> None:
+    def noted(q, *others):
+        dense.append(q.is_contiguous())
+        return attend(q, *others)
+
+    for name, expected in (("two_layers", True), ("strided_q", False)):
+        dense: list[bool] = []
+        STAGES["full_recompute"].run(CASES[f"sequence/{name}"], noted)
+        assert dense == [expected] * 2
+
+
 def test_an_output_of_nan_is_not_taken_for_a_changed_one() -> None:
     """The first case of a stage that reads blocks is called twice, so a NaN is seen there first."""
     case = CASES["decode/worked_example"]
