@@ -35,10 +35,11 @@ by_function = pytest.mark.parametrize(
 )
 
 
-def is_right(out: Tensor, case: DecodeProblem) -> bool:
+def require_right(out: Tensor, case: DecodeProblem) -> None:
     """One rounding to the dtype of out, and sums in float32."""
     bound = torch.finfo(case.dtype).eps / 2 + 3e-6
-    return relative_errors(to_float64(out), case.expected()["out"]).max() <= bound
+    worst = relative_errors(to_float64(out), case.expected()["out"]).max()
+    assert worst <= bound, f"a head is off by {worst:.1e}, relative; the bound is {bound:.1e}"
 
 
 # vLLM's own grid (its tests/kernels/test_attention.py) is all of dtypes, heads, head sizes, block
@@ -58,7 +59,7 @@ def test_any_sizes_and_numbers_of_threads(stage: str, sizes: dict, num_threads: 
     case = problem(seq_lens=(70, 33, 4), **sizes)
     prepared = PREPARE[stage](**arguments(case), num_threads=num_threads)
     assert prepared.geometry.num_threads == num_threads
-    assert is_right(prepared.run(), case)
+    require_right(prepared.run(), case)
 
 
 @by_function
@@ -95,12 +96,12 @@ def test_a_launch_follows_its_tensors(stage: str) -> None:
     for tensor in (inputs.q, inputs.k_cache, inputs.v_cache, inputs.alibi_slopes):
         tensor.requires_grad_()
     launch = backend.prepare(inputs, **STAGES[stage].sizes(case))
-    assert kernel_inputs.is_right(launch.run(), vars(inputs))
+    kernel_inputs.require_right(launch.run(), vars(inputs))
     inputs.block_tables[1, 1] = inputs.block_tables[0, 0]  # now of both sequences
     inputs.seq_lens.copy_(torch.tensor([3, 19]))
     inputs.q.detach().mul_(-1)
     assert launch.run() is launch.out
-    assert kernel_inputs.is_right(launch.out, vars(inputs))
+    kernel_inputs.require_right(launch.out, vars(inputs))
     assert not launch.out.requires_grad
 
 
@@ -112,7 +113,7 @@ def test_slopes_may_be_every_second_number_of_a_tensor(stage: str) -> None:
     inputs = problem(alibi=True, head_size=64).paged(backend_named(stage).layout)
     with_gaps = replace(inputs, alibi_slopes=kernel_inputs.wide(inputs.alibi_slopes))
     launch = backend_named(stage).prepare(with_gaps)
-    assert kernel_inputs.is_right(launch.run(), vars(inputs))
+    kernel_inputs.require_right(launch.run(), vars(inputs))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_v_may_be_as_large_as_is_promised(stage: str, dtype: torch.dtype) -> Non
     most = FLT_MAX if stage in DIVIDES_FIRST else FLT_MAX / 70
     inputs.v_cache[~inputs.v_cache.isnan()] = 0.99 * most
     out = backend.prepare(inputs, **STAGES[stage].sizes(case)).run()
-    assert kernel_inputs.is_right(out, vars(inputs))
+    kernel_inputs.require_right(out, vars(inputs))
 
 
 # What the bounds of the cases cannot see ------------------------------------------------------
