@@ -20,7 +20,8 @@ Intermediates = dict[str, Tensor]
 class Launch(Protocol):
     """One decode step, ready to run.
 
-    out  [num_seqs, num_heads, head_size], in the dtype of q; every run writes it anew
+    out  [num_seqs, num_heads, head_size], in the dtype of q; every run writes it anew. A kernel has
+         no backward pass: its `out` has no graph, even if an input requires_grad
     """
 
     @property

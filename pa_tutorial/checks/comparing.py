@@ -19,7 +19,7 @@ QUANTITIES = {
     "qk_max": "the largest score",
     "exp_sum": "the sum of exp(qk - qk_max)",
     "logits": "the weights after the softmax",
-    "accs": "the weighted sums of V, before adding up the warps",
+    "accs": "the weighted sums of V, before they are rounded to the output",
     "out": "the output",
 }
 

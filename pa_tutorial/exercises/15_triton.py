@@ -187,39 +187,40 @@ def append_keys(
 
 
 _SLOT = "A slot is in block slot // BLOCK_SIZE, at offset slot % BLOCK_SIZE."
+_STRIDES = "Blocks are block_stride elements apart, heads head_stride: no size says how far."
 _ONLY = "Write only this token's elements; all others must stay as they were."
 APPEND_CASES = (
-    ("one_token", "slot 21", _SLOT, ((21,), 64, 4096)),
-    ("three_tokens", "slots in three blocks", _SLOT, ((5, 63, 32), 64, 4096)),
-    ("gaps", "blocks that are not side by side", _SLOT, ((17, 34), 64, 5000)),
+    ("one_token", "slot 21", _SLOT, ((21,), 64, 4096, 1024)),
+    ("three_tokens", "slots in three blocks", _SLOT, ((5, 63, 32), 64, 4096, 1024)),
+    ("gaps", "blocks and heads that are not side by side", _STRIDES, ((17, 34), 64, 5000, 2400)),
     ("nowhere", "a token with slot -1, and one with slot 0", "Only -1 is padding; 0 is a slot.",
-     ((0, -1, 40), 64, 4096)),
-    ("head_size_80", "80 elements in a tile of 128", _ONLY, ((3, 16, 31), 80, 4096)),
+     ((0, -1, 40), 64, 4096, 1024)),
+    ("head_size_80", "80 elements in a tile of 128", _ONLY, ((3, 16, 31), 80, 4096, 1280)),
     ("large_pool", "block 3 begins after 2**31 elements",
      "Block number times stride overflows 32 bits and becomes negative.",
-     ((50, 1), 64, 2**30)),
+     ((50, 1), 64, 2**30, 1024)),
 )  # fmt: skip
 
 
-def empty_cache(head_size: int, block_stride: int) -> Tensor:
-    """Four blocks of two heads: [4, 2, 16, head_size], the blocks block_stride elements apart."""
+def empty_cache(head_size: int, block_stride: int, head_stride: int) -> Tensor:
+    """Four blocks of two heads, [4, 2, 16, head_size], which are as many elements apart."""
     shape = 4, 2, 16, head_size
-    memory = sparse(3 * block_stride + 2 * 16 * head_size, torch.float16)
-    cache = memory.as_strided(shape, (block_stride, 16 * head_size, head_size, 1))
+    memory = sparse(3 * block_stride + head_stride + 16 * head_size, torch.float16)
+    cache = memory.as_strided(shape, (block_stride, head_stride, head_size, 1))
     return cache.fill_(EMPTY)
 
 
 def run_append(
-    kernel: Callable, draw: int, slots: tuple[int, ...], head_size: int, block_stride: int
+    kernel: Callable, draw: int, slots: tuple[int, ...], head_size: int, *strides: int
 ) -> Tensor:
-    cache = empty_cache(head_size, block_stride)
+    cache = empty_cache(head_size, *strides)
     run_kernel(
         kernel,
         (len(slots), 2, 1),
         out_ptr=cache,
         k_new_ptr=random(draw, len(slots), 2, head_size).half(),
         slot_mapping_ptr=torch.tensor(slots, dtype=torch.int32),
-        block_stride=block_stride,
+        block_stride=cache.stride(0),
         head_stride=cache.stride(1),
         BLOCK_SIZE=16,
         HEAD_SIZE=head_size,
@@ -228,7 +229,7 @@ def run_append(
     return require_some_written(cache.clone(memory_format=torch.contiguous_format), EMPTY)
 
 
-def append_in_torch(draw: int, slots: tuple[int, ...], head_size: int, block_stride: int) -> Tensor:
+def append_in_torch(draw: int, slots: tuple[int, ...], head_size: int, *strides: int) -> Tensor:
     cache = torch.full((4, 2, 16, head_size), EMPTY, dtype=torch.float16)
     keys_of_tokens = random(draw, len(slots), 2, head_size).half()
     for slot, key in zip(slots, keys_of_tokens, strict=True):

@@ -134,7 +134,7 @@ def schedule_step(
     ### END SOLUTION
 
 
-_SHARE = "Running sequences, oldest first, then waiting ones, share token_budget."
+_SHARE = "Running sequences, oldest first, then waiting ones, share token_budget to its last token."
 _CHUNK = "No sequence computes more than chunk_size tokens."
 _GROW = "A sequence needs only new blocks: those for all its tokens minus those it holds."
 _YOUNGEST = "Preempt the youngest running sequence, and no more sequences than necessary."
@@ -143,8 +143,8 @@ STEP_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means,
     # running, waiting, num_free, block_size, token_budget, chunk_size
     ("decodes", "each running one has a token left", _SHARE, [(9, 8), (6, 5)], [], 5, 4, 16, 8),
-    ("budget", "the budget ends at the second", _SHARE,
-     [(30, 8), (30, 4), (9, 8)], [6], 20, 4, 10, 8),
+    ("budget", "one token of the budget is left for the second", _SHARE,
+     [(30, 8), (30, 4), (9, 8)], [6], 20, 4, 9, 8),
     ("chunk", "a long prompt starts", _CHUNK, [(9, 8)], [30], 20, 4, 16, 8),
     ("in_its_block", "no block is free, and none is needed", _GROW, [(7, 6)], [], 0, 4, 16, 8),
     ("youngest", "a block is missing", _YOUNGEST, [(9, 8), (15, 14), (7, 6)], [], 0, 4, 16, 8),

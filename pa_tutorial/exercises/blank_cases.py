@@ -5,7 +5,6 @@ The simplest step comes first, so that what is wrong everywhere is told about it
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from types import FrameType
@@ -32,14 +31,14 @@ PARTITION_SIZE = 32
 SHAPES = ("worked_example", "alibi_block_size_8", "gqa", "bfloat16", "strided_q_float16")
 EDGES = (
     *("head_size_120_float16", "very_deep_negative_scores", "drifting_scores"),
-    *("stale_slots_far_above", "head_size_256"),
+    *("stale_slots_far_above", "more_vecs_than_groups"),
 )
 OF_FILE = {
     "naive": (*SHAPES, "one_token", *EDGES, "drifting_over_lanes_and_warps"),
     "v1": (*SHAPES, *EDGES, "shuffled_blocks"),  # more tokens than threads
     "vectors": (*SHAPES, *EDGES, "shuffled_blocks"),
     "v2": (
-        *("worked_example", "gqa", "bfloat16", "one_full_block", "head_size_256"),
+        *("worked_example", "gqa", "bfloat16", "one_full_block", "more_vecs_than_groups"),
         *("very_deep_negative_scores", "drifting_scores", "long_context"),
     ),
 }
@@ -74,7 +73,7 @@ def kernel_trials(file: str, name: str, draw: int) -> list[Trial]:
     if name == "write_keys":
         return [slot_trial(draw, *case) for case in SLOT_CASES]
     cases = OF_FILE[file] + (GRADED if draw else ())
-    problems = [sized(reseeded(CASES[f"decode/{case}"], draw)) for case in cases]
+    problems = [reseeded(CASES[f"decode/{case}"], draw) for case in cases]
     trials = [kernel_trial(file, problem) for problem in problems]
     if file == "v1" and name in OF_A_RANGE:
         trials.append(kernel_trial("v2", problems[0]))
@@ -86,11 +85,6 @@ def kernel_trials(file: str, name: str, draw: int) -> list[Trial]:
     if name == "warp_max":
         trials.append(kernel_trial(file, problems[0], WITHOUT_A_BROADCAST))
     return trials
-
-
-def sized(problem: DecodeProblem) -> DecodeProblem:
-    """The case, for heads of 256 in blocks of 8: more vecs per thread than there are groups."""
-    return replace(problem, block_size=8) if problem.head_size == 256 else problem
 
 
 def kernel_trial(file: str, problem: DecodeProblem, *beside: str) -> Trial:

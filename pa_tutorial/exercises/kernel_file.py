@@ -44,6 +44,7 @@ from pa_tutorial.kernels.intermediates import (
 )
 from pa_tutorial.simt import Report, Trace, simulate
 from pa_tutorial.simt.snapshots import Index
+from pa_tutorial.walk.calls import same_numbers
 
 KERNELS = Path(__file__).with_name("kernels")
 # Each file, and those whose definitions it changes.
@@ -169,7 +170,7 @@ class KernelFile:
     def same_bits(self, backend: Backend, step: DecodeStep) -> list[str]:
         """The quantities of a step (qk, …, out) whose bits another backend has, too."""
         mine, theirs = self.prepare(step).probe(), backend.prepare(step).probe()
-        return [name for name in theirs if torch.equal(mine[name], theirs[name])]
+        return [name for name in theirs if same_numbers(mine[name], theirs[name])]
 
 
 @dataclass(frozen=True)

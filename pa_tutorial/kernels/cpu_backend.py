@@ -91,7 +91,7 @@ def kernel_arguments(
     num_parts, num_shares, num_workers = pieces
     slopes = np.zeros(num_heads, np.float32)
     if step.alibi_slopes is not None:
-        slopes = as_array(step.float_slopes())
+        slopes = as_array(step.float_slopes().contiguous())
     inputs = Inputs(
         q=as_array(rows),
         k_cache=as_array(step.k_cache),

@@ -145,10 +145,9 @@ def paged_launch(
     """The launch of the paged kernel, for v1 or v2."""
     max_seq_len = step.longest(max_seq_len)
     shared_bytes = require_launch(step, geometry, loads, max_seq_len)
-    num_partitions, unwritten = 0, ()
-    if geometry.PARTITION_SIZE:  # a short sequence leaves its missing partitions unwritten
+    num_partitions = 0
+    if geometry.PARTITION_SIZE:
         num_partitions = divide_round_up(max_seq_len, geometry.PARTITION_SIZE)
-        unwritten = "exp_sums", "max_logits", "out"
     num_seqs, num_heads, _ = step.q.shape
     grid, kernel = (num_heads, num_seqs, num_partitions or 1), paged_attention(geometry, loads)
     written = outputs(step.q, num_partitions)
@@ -161,7 +160,7 @@ def paged_launch(
         "v_scale": scale_of(step, step.v_scale),
     }
     sizes, out = (geometry, grid, shared_bytes), written["out"]
-    return PagedLaunch(kernel, *sizes, arguments, out, unwritten=unwritten)
+    return PagedLaunch(kernel, *sizes, arguments, out, unwritten=tuple(written))
 
 
 def outputs(q: Tensor, num_partitions: int) -> dict[str, Tensor]:

@@ -213,7 +213,7 @@ def values_of(step: DecodeStep) -> dict[str, object]:
         "v_cache_ptr": stored(step.v_cache),
         "block_tables_ptr": step.block_tables,
         "seq_lens_ptr": step.seq_lens,
-        "alibi_slopes_ptr": step.float_slopes(),
+        "alibi_slopes_ptr": step.float_slopes().contiguous(),
         "k_scale_ptr": step.k_scale,
         "v_scale_ptr": step.v_scale,
         "scale": float(float32_scale(step.scale)),

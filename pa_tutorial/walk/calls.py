@@ -37,6 +37,11 @@ def require_written(result: Any) -> Any:
     return result
 
 
+def same_numbers(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same shape and numbers; here NaN is equal to NaN."""
+    return a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+
+
 def checked(run: Callable[[], Any], inputs: dict[str, Tensor]) -> Tensor:
     """The result of a run, if the function behaved.
 
@@ -56,7 +61,7 @@ def checked(run: Callable[[], Any], inputs: dict[str, Tensor]) -> Tensor:
             f"the shape, dtype and device of q, {list(q.shape)} {q.dtype} on {q.device}"
         )
     for name, tensor in inputs.items():
-        if not torch.allclose(tensor, before[name], rtol=0, atol=0, equal_nan=True):
+        if not same_numbers(tensor, before[name]):
             raise AnswerError(f"the function changed {name}; it must only read its inputs")
         if out.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
             raise AnswerError(f"the function returned {name} itself; it must return a new tensor")
@@ -217,7 +222,7 @@ def run_paged(problem: DecodeProblem, backend: Backend, sizes: dict[str, int]) -
     if problem.called_twice:
         kept = out.clone()
         probed(backend, replace(step, q=-step.q), sizes)
-        if not torch.equal(out, kept):
+        if not same_numbers(out, kept):
             raise AnswerError("the next call changed this result; each must return a new tensor")
     per_head = {name: found[name] for name in PER_HEAD if name in found}
     return {**collected(scores_shape(problem), [(..., found)]), **per_head, "out": out}

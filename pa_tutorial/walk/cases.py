@@ -323,6 +323,29 @@ _BLOCKS = (
     DecodeProblem("block_size_32", seq_lens=(70, 41), block_size=32).isolating(
         "blocks of 32 tokens", "The block size is the cache's: 32 here, not 16."
     ),
+    DecodeProblem(
+        "more_vecs_than_groups",
+        seq_lens=(70, 5),
+        num_heads=2,
+        num_kv_heads=1,
+        head_size=192,
+        block_size=8,
+    ).isolating(
+        "heads of 192 in blocks of 8, float32: 48 vecs per thread, 32 thread groups",
+        "All 192 elements take part: a group brings every 32nd vec of q, not just one, and 128 "
+        "threads need a second turn for one head.",
+    ),
+    DecodeProblem(
+        "more_partitions_than_threads",
+        seq_lens=(1045, 9),
+        dtype=float16,
+        block_size=8,
+        partition_size=8,
+        **_ONE_HEAD,
+    ).isolating(
+        "1,045 tokens in blocks of 8; in a stage with partitions, 131 of them",
+        "All partitions take part: with more of them than threads, a thread merges several.",
+    ),
 )
 
 _FLOAT8 = (
@@ -367,6 +390,7 @@ _SHORT = """
 worked_example ordinary_softmax tail other_scale gqa alibi drifting_scores
 drifting_over_lanes_and_warps very_deep_negative_scores stale_slots_far_above bfloat16
 many_sequences block_zero_in_use gaps_in_the_cache head_size_256 head_size_120_float16
-alibi_block_size_8 strided_q_float16 long_context float8_e4m3 float8_e5m2
+alibi_block_size_8 strided_q_float16 more_vecs_than_groups long_context
+more_partitions_than_threads float8_e4m3 float8_e5m2
 """
 SHORT_CHECK = tuple(f"decode/{name}" for name in _SHORT.split())

@@ -31,11 +31,14 @@ TILE_SIZE = 16
 
 
 def some_partitions(problem: DecodeProblem) -> int:
-    """Tokens per partition: a third of the longest sequence in whole blocks, at most 128.
+    """Tokens per partition, where the problem doesn't say: a third of the longest sequence in whole
+    blocks, at most 128.
 
     With vLLM's 512, most problems would have only one partition and nothing to reduce, and the
     longest would not have more partitions than a warp has lanes.
     """
+    if problem.partition_size:
+        return problem.partition_size
     third_of_blocks = -(-max(problem.seq_lens) // (3 * problem.block_size))  # rounded up
     return min(third_of_blocks * problem.block_size, MOST_OF_A_PARTITION)
 

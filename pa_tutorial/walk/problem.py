@@ -153,6 +153,7 @@ class DecodeProblem(_Case):
     called_twice   a second call, with other numbers, must not change the first call's result
     cache_dtype    of an 8-bit cache, float8_e4m3fn or float8_e5m2; None: as q
     k_scale        of an 8-bit cache: one number, one per KV head, or (): 1; v_scale: the same
+    partition_size of a stage that has partitions; 0: see some_partitions in ladder.py
     about_blocks   the case only concerns such stages
     """
 
@@ -185,6 +186,7 @@ class DecodeProblem(_Case):
     cache_dtype: torch.dtype | None = None
     k_scale: tuple[float, ...] = ()
     v_scale: tuple[float, ...] = ()
+    partition_size: int = 0
     about_blocks: bool = False
 
     def __post_init__(self) -> None:

@@ -117,6 +117,9 @@ def test_relative_error_is_a_norm_over_the_row() -> None:
     expected = np.array([[3.0, 4.0], [0.0, 0.0], [1.0, -np.inf]])
     assert relative_errors(expected, expected).tolist() == [0.0, 0.0, 0.0]
     assert relative_errors(expected + np.array([0, 0.5]), expected).tolist() == [0.1, 0.5, 0.0]
+    for size in (2.0**-40, 2.0**40):  # however small or large the numbers are
+        wrong = np.array([[3.0, 4.5]]) * size
+        assert relative_errors(wrong, expected[:1] * size).tolist() == [0.1]
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pa_tutorial.checks.engine_alone import Alone, trained
+from pa_tutorial.checks.engine_alone import AT_THE_END, Alone, trained
 from pa_tutorial.checks.engine_check import MOST_STEPS, SCENES, WIDTH, Served, scene_trial
 from pa_tutorial.checks.running import judge
 from pa_tutorial.engine.engine import Engine
@@ -34,15 +34,55 @@ def test_each_greedy_choice_of_a_scene_is_clear_and_no_row_is_cut(name: str) -> 
             assert (best[:, 0] - best[:, 1]).min() > CLEAR
 
 
-def test_an_endless_engine_is_stopped() -> None:
-    class Idle(Engine):
-        def step(self) -> object:
-            self.statistics.append(self._count(None))
-            return self.statistics[-1]
+class Endless(Engine):
+    def step(self) -> object:
+        self.statistics.append(self._count(None))
+        return self.statistics[-1]
 
-    served = Served(Idle)
+
+class KeepsABlock(Engine):
+    def add(self, *arguments: object) -> object:
+        self.allocator.allocate()
+        return super().add(*arguments)
+
+
+class TakesBack(Engine):
+    """The token generated last becomes another one before the next step."""
+
+    def add(self, *arguments: object) -> object:
+        self.newest = super().add(*arguments)
+        return self.newest
+
+    def step(self) -> object:
+        for sample in self.newest.samples:
+            if sample.generated:
+                sample.token_ids[-1] ^= 1
+        return super().step()
+
+
+class Fails(Engine):
+    def step(self) -> object:
+        self.statistics.append(self._count(ValueError("trouble on demand")))
+        return super().step()
+
+
+def test_an_endless_engine_is_stopped() -> None:
+    served = Served(Endless)
     SCENES["one_request"].play(served)
     assert served.num_steps == MOST_STEPS
+
+
+@pytest.mark.parametrize(
+    ("wrong", "seen"),
+    [*zip((Endless, KeepsABlock, TakesBack, Fails), AT_THE_END, strict=True)],
+    ids=AT_THE_END,
+)
+def test_what_is_always_zero_at_the_end_of_a_scene_is_seen(wrong: type, seen: str) -> None:
+    trial = scene_trial("one_request")
+    row = trial.axes[0].split("|").index(seen)
+    (comparison,) = judge(trial, wrong)[1]
+    assert comparison.expected[row][0] == 0
+    assert comparison.actual[row][0] > 0
 
 
 def test_a_failure_names_the_row() -> None:

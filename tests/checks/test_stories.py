@@ -37,6 +37,49 @@ def test_an_allocator_that_shares_nothing_fails_only_where_sharing_is_asked_for(
     assert "fork_and_write" not in failed
 
 
+class Leaking(PrefixCachingAllocator):
+    """A block that nobody holds any more is never free again."""
+
+    def _release(self, block: int) -> None:
+        pass
+
+
+class Overcounting(PrefixCachingAllocator):
+    """A table that shares a block counts twice."""
+
+    def share(self, block: int) -> None:
+        super().share(block)
+        super().share(block)
+
+
+class Unshared(PrefixCachingAllocator):
+    """A table thinks that it may write into each of its blocks."""
+
+    def is_shared(self, block: int) -> bool:
+        return False
+
+
+NUM_BLOCKS = 10  # of each story below: the row begins with a number for each
+
+
+@pytest.mark.parametrize(
+    ("allocator", "story", "wrong"),
+    [
+        (Leaking, "blocks_are_reused", NUM_BLOCKS),
+        (Overcounting, "an_empty_append", 1),
+        (Unshared, "fork_and_write", NUM_BLOCKS + 1),
+    ],
+)
+def test_a_lost_block_an_extra_reference_and_a_shared_write_are_seen(
+    allocator: type, story: str, wrong: int
+) -> None:
+    """In the last row, whatever else goes wrong; how much is what the allocator did."""
+    (comparison,) = judge(story_trial(story), allocator)[1]
+    last_row = comparison.actual[-1]
+    assert last_row[wrong] > 0
+    assert not comparison.expected[-1].any()
+
+
 def test_the_story_notes_an_operation_that_is_not_refused_or_changes_something() -> None:
     world = World(num_blocks=5)
     world.start("a", 1, 2)

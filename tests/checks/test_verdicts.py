@@ -11,6 +11,8 @@ from pa_tutorial.checks import attempt
 from pa_tutorial.checks.__main__ import INTERRUPTED, main
 from pa_tutorial.checks.comparing import compare
 from pa_tutorial.checks.diagnosing import diagnose
+from pa_tutorial.checks.running import describe
+from pa_tutorial.checks.showing import CaseResult, Result, rows, verdict
 from pa_tutorial.simt import SimtError, launch
 from pa_tutorial.walk.calls import AnswerError
 
@@ -40,6 +42,33 @@ def test_the_first_or_worst_place_is_named_with_digits_that_tell(
 def test_everywhere_is_said_of_rows_over_their_bound_and_not_of_whole_numbers() -> None:
     assert "every thread is wrong" in diagnosis([[1, 2], [1, 2]], [[1, 3], [1, 3]], 1e-6)
     assert "every" not in diagnosis([[1, 2], [1, 2]], [[1, 3], [1, 3]])
+
+
+@pytest.mark.parametrize(
+    ("passed", "error", "bound", "words"),
+    [
+        (True, 2e-4, 1e-3, "within 1e-03"),
+        (False, 4.7e-3, 1e-3, "5 times the bound, 1e-03"),
+        (False, 1.2, 1e-3, "1,000 times the bound, 1e-03"),
+        (False, 3.0, 1e-12, "more than 1,000,000,000 times the bound, 1e-12"),
+        (False, np.nan, 1e-3, "NaN or infinite"),
+        (False, np.inf, 1e-3, "NaN or infinite"),
+        (True, 0.0, 0.0, "equal"),
+        (False, 0.1, 0.0, "not equal"),
+        (False, None, 1e-3, "no result"),
+    ],
+)
+def test_a_verdict_says_how_many_times_the_bound_the_error_is(
+    passed: bool, error: float | None, bound: float, words: str
+) -> None:
+    assert verdict(CaseResult("case", "isolates", "meaning", passed, error, bound)) == words
+
+
+def test_neighbours_are_shown_with_the_loosest_bound_of_them() -> None:
+    cases = [CaseResult(f"size_{n}", "sizes", "", True, 0.0, 10.0**-n) for n in (4, 3, 5)]
+    assert rows(Result("title", ("us",), tuple(cases))) == [
+        ("size_4 … 5 (3)", "sizes", "within 1e-03", True)
+    ]
 
 
 @cuda.jit
@@ -96,6 +125,19 @@ def test_an_index_error_in_python_comes_with_its_line_and_what_the_case_is_about
     report = attempt("kv_cache", forgets_gqa).first_failure.report()
     assert "of forgets_gqa:  k[:, head]\n  where head = 3" in report
     assert "check this first: Query head h reads KV head" in report
+
+
+@pytest.mark.parametrize(("error", "last"), [(IndexError, "  where head = 3"), (ValueError, "")])
+def test_variables_are_listed_for_an_index_error_only(error: type[Exception], last: str) -> None:
+    def stops_at(head: int) -> None:
+        raise error("no such", head)
+
+    with pytest.raises(error) as raised:
+        stops_at(3)
+    first, line, *where = describe(raised.value).splitlines()
+    assert first == f"it raised {error.__name__}: ('no such', 3)"
+    assert line.endswith(' of stops_at:  raise error("no such", head)')
+    assert where == [last] * bool(last)
 
 
 def broken(*inputs: object, probe: object = None) -> torch.Tensor:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -26,7 +27,12 @@ LIMITS = Limits(seconds=100, megabytes=400)
 ONE = assignment(NAME)
 FIRST, SECOND, THIRD = ONE.tasks
 MERGE = EXERCISES[SECOND.name]
-WRONG = MERGE.wrong[0].made_in(MERGE.source)  # it is right in some cases
+
+
+@cache
+def wrong() -> str:
+    """An answer to the second task that is right in some cases."""
+    return MERGE.wrong[0].made_in(MERGE.source)
 
 
 def answers(written: dict[str, str]) -> str:
@@ -37,7 +43,12 @@ def answers(written: dict[str, str]) -> str:
     return f"import os\nimport sys\n{text}"
 
 
-HALF_RIGHT, ALL_RIGHT = (answers({SECOND.name: text}) for text in (WRONG, MERGE.source))
+def half_right() -> str:
+    return answers({SECOND.name: wrong()})
+
+
+def all_right() -> str:
+    return answers({SECOND.name: MERGE.source})
 
 
 def graded(text: str, *tasks: Task, limits: Limits = LIMITS, **files: str) -> Grade:
@@ -53,10 +64,10 @@ def worth(source: str) -> float:
 
 
 def test_right_is_worth_all_wrong_a_part_and_empty_nothing() -> None:
-    text = answers({FIRST.name: EXERCISES[FIRST.name].source, SECOND.name: WRONG})
+    text = answers({FIRST.name: EXERCISES[FIRST.name].source, SECOND.name: wrong()})
     result = graded(text, FIRST, SECOND, THIRD)
-    assert [task.points for task in result.tasks] == [10, worth(WRONG), 0], result
-    assert 0 < worth(WRONG) < 10
+    assert [task.points for task in result.tasks] == [10, worth(wrong()), 0], result
+    assert 0 < worth(wrong()) < 10
     assert "worst against attention over all tokens" in result.tasks[1].reasons[0]
     assert "not written yet" in result.tasks[2].reasons[0]
 
@@ -122,13 +133,13 @@ def each(name: str, values: dict) -> pytest.MarkDecorator:
 
 @each("trick", TRICKS)
 def test_an_answer_that_tricks_gets_what_its_results_are_worth(trick: str) -> None:
-    result = graded(f"{HALF_RIGHT}\n\n{TRICKS[trick]}\n")
-    assert result.points == (0 if trick == "zeros" else worth(WRONG)), result
+    result = graded(f"{half_right()}\n\n{TRICKS[trick]}\n")
+    assert result.points == (0 if trick == "zeros" else worth(wrong())), result
 
 
 @each("what", ENDS)
 def test_a_case_in_which_the_process_ends_costs_no_case_before_it(what: str) -> None:
-    (task,) = graded(f"{ALL_RIGHT}\n\n{THIRD_CALL % what}").tasks
+    (task,) = graded(f"{all_right()}\n\n{THIRD_CALL % what}").tasks
     assert [case.passed for case in task.cases[:3]] == [True, True, False]
     assert ENDS[what] in task.reasons[0]
     goes_on = "SystemExit" in ENDS[what] or "memory" in ENDS[what]
@@ -152,7 +163,7 @@ def {SECOND.name}(parts):
 
 
 def test_a_submission_sees_its_own_files_and_which_numbers_and_its_words_stay_on_a_line() -> None:
-    (why,) = graded(f"{ALL_RIGHT}\n\n{SEES}").tasks[0].reasons
+    (why,) = graded(f"{all_right()}\n\n{SEES}").tasks[0].reasons
     seen = f"['{ANSWERS}'] ['{NAME}', '{SECOND.name}', '{DRAW}', '400']"
     assert why.startswith(f"every case: it raised ValueError: {seen}    xxx")
     assert why.isprintable()
@@ -161,7 +172,7 @@ def test_a_submission_sees_its_own_files_and_which_numbers_and_its_words_stay_on
 
 
 def test_code_may_be_moved_to_other_files_and_none_takes_the_place_of_a_library() -> None:
-    files = {"own.py": ALL_RIGHT, "torch.py": "raise ValueError"}
+    files = {"own.py": all_right(), "torch.py": "raise ValueError"}
     assert graded(f"from own import {SECOND.name}", **files).points == 10
 
 
@@ -184,14 +195,14 @@ def test_what_is_wrong_everywhere_is_said_once() -> None:
 
 def test_pytest_says_in_a_folder_what_is_wrong(tmp_path) -> None:
     write_folder(ONE, tmp_path)
-    (tmp_path / ANSWERS).write_text(HALF_RIGHT, encoding="utf-8")
+    (tmp_path / ANSWERS).write_text(half_right(), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     own = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     output = subprocess.run(command, **own, capture_output=True, encoding="utf-8").stdout
     assert f"test_task[{SECOND.name}-" in output
     assert "check this first: " in output
     assert "not written yet" in output
-    passed = round(worth(WRONG) * len(SECOND.trials(0)) / 10)
+    passed = round(worth(wrong()) * len(SECOND.trials(0)) / 10)
     assert re.search(rf"\d+ failed, {passed} passed", output)
 
 

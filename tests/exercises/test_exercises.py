@@ -58,6 +58,36 @@ def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: WrongAnswer) -> N
     assert "not yet" in result._repr_html_()
 
 
+# Exercise, what is changed in its solution, the first case that must fail, and what it must say.
+CLOSE = (
+    ("append_keys", "head_idx * head_stride", "head_idx * BLOCK_SIZE * HEAD_SIZE",
+     "gaps", "heads head_stride"),
+    ("running_max_and_sum", "l = l * math.exp(m - m_new) + math.exp(score - m_new)",
+     "l = (l + math.exp(score - m)) * math.exp(m - m_new) if l else 1.0",
+     "rising_by_800", "Subtract the new maximum before you take the exponential"),
+    ("running_max_and_sum", "m_new = max(m, score)", "m_new = max(m, score, 0.0)",
+     "one_token", "m is its score"),
+    ("schedule_step", "if index >= alive:", "if index >= alive or budget <= 1:",
+     "budget", "to its last token"),
+    ("schedule_step", "if budget == 0 or", "if budget <= 1 or",
+     "budget_of_the_new", "to its last token"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "case", "says"),
+    [pytest.param(*one, marks=marks(EXERCISES[one[0]]), id=f"{one[0]}-{one[3]}") for one in CLOSE],
+)
+def test_an_answer_that_is_right_in_most_cases_fails_the_one_that_is_about_it(
+    name: str, old: str, new: str, case: str, says: str
+) -> None:
+    exercise = EXERCISES[name]
+    assert exercise.source.count(old) == 1
+    failure = attempt(name, exercise.answer(exercise.source.replace(old, new))).first_failure
+    assert failure.name == case
+    assert says in failure.report()
+
+
 def test_q_in_its_own_order_passes() -> None:
     """No padding and no rows: another cure than the solution's."""
     exercise = EXERCISES["query_to_shared"]

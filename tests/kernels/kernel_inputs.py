@@ -62,8 +62,14 @@ def error(out: Tensor, arguments: dict[str, object]) -> float:
     return ((out.double() - expected).norm(dim=-1) / expected.norm(dim=-1)).max().item()
 
 
-def is_right(out: Tensor, arguments: dict[str, object]) -> bool:
-    return error(out, arguments) < BOUNDS[arguments["q"].dtype]
+def require_right(out: Tensor, arguments: dict[str, object]) -> None:
+    require_below(error(out, arguments), arguments["q"].dtype)
+
+
+def require_below(found: float, dtype: torch.dtype) -> None:
+    """AssertionError with both numbers, unless the error is within the bound of this dtype."""
+    bound = BOUNDS[dtype]
+    assert found < bound, f"a head is off by {found:.1e}, relative; {dtype} allows {bound:.0e}"
 
 
 # An 8-bit cache ----------------------------------------------------------------------------------
@@ -77,11 +83,11 @@ def float8_step(
     return problem(dtype=dtype, cache_dtype=cached, **SCALES, **sizes).paged(layout)
 
 
-def float8_is_right(out: Tensor, step: QuantizedStep) -> bool:
+def require_float8_right(out: Tensor, step: QuantizedStep) -> None:
     """Beside paged_gather's output, of q in float32."""
     expected = gather_then_attend(replace(step, q=step.q.float()))
-    error = (out.float() - expected).norm(dim=-1) / expected.norm(dim=-1)
-    return bool(error.max() < BOUNDS[step.q.dtype])
+    errors = (out.float() - expected).norm(dim=-1) / expected.norm(dim=-1)
+    require_below(errors.max().item(), step.q.dtype)
 
 
 # The same numbers, but for one or but for gaps ---------------------------------------------------

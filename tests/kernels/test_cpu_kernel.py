@@ -19,7 +19,7 @@ from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels import cpu, cpu_vectors
 from pa_tutorial.kernels.cpu_backend import cpu_backend, cut, paged_attention_cpu
 from pa_tutorial.walk.cases import CASES
-from tests.kernels.kernel_inputs import is_right, prepare_cpu, step
+from tests.kernels.kernel_inputs import prepare_cpu, require_right, step
 
 pytestmark = pytest.mark.cpu
 # All of one head size, block size and dtype: they are compiled once.
@@ -42,7 +42,7 @@ def test_any_number_of_shares_gives_the_same_step(num_shares: int) -> None:
     prepared = prepare_cpu(**arguments, num_shares=num_shares)
     for left in prepared.arguments[2]:  # the partitions: they too may hold the right answer
         left.fill(np.nan)
-    assert is_right(prepared.run(), arguments)
+    require_right(prepared.run(), arguments)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_step_is_cut_by_its_work(
     heads = {"num_heads": 2 * num_kv_heads, "num_kv_heads": num_kv_heads}
     arguments = mixed(seq_lens=seq_lens, **heads)
     assert cut(DecodeStep(**arguments), num_workers=2) == cut_into
-    assert is_right(paged_attention_cpu(**arguments), arguments)
+    require_right(paged_attention_cpu(**arguments), arguments)
 
 
 def test_a_core_that_is_free_takes_the_shares_of_others() -> None:
@@ -67,7 +67,7 @@ def test_a_core_that_is_free_takes_the_shares_of_others() -> None:
     taken = prepared.arguments[1].taken
     numba.set_num_threads(1)
     try:
-        assert is_right(prepared.run(), arguments)
+        require_right(prepared.run(), arguments)
     finally:
         numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
     # each worker's counter went on from its first share to the last, and once more for every core
@@ -94,7 +94,7 @@ def test_a_processor_with_fewer_or_more_lanes_gives_the_same_step(
     monkeypatch.setattr(kernels, "cpu_vectors", vectors)
     kernel = executed(cpu, getsource(cpu)).cpu_kernel(MIXED["head_size"])
     arguments = mixed(num_heads=14, num_kv_heads=2)  # 7 of a KV head: tiles of 4, 2 and 1
-    assert is_right(replace(prepare_cpu(**arguments), kernel=kernel).run(), arguments)
+    require_right(replace(prepare_cpu(**arguments), kernel=kernel).run(), arguments)
     assert not kernel.stats.cache_hits, "Numba keeps nothing on disk for a text without a file"
     assert capsys.readouterr().err == cpu.COMPILING
 

@@ -14,7 +14,7 @@ from pa_tutorial.paging.quantization import AS_INTEGERS, FLOAT8
 from pa_tutorial.ptx import run_ptx
 from pa_tutorial.simt import launch
 from pa_tutorial.simt.traffic import costs, different_sectors
-from tests.kernels.kernel_inputs import SCALES, float8_is_right, float8_step, problem
+from tests.kernels.kernel_inputs import SCALES, float8_step, problem, require_float8_right
 from tests.ptx.test_ptx_triton import run_text
 
 if why_absent() is None:
@@ -102,7 +102,7 @@ def test_wide_loads_of_an_8_bit_cache_bring_the_right_numbers(
 ) -> None:
     """Vecs of 1 to 8 bytes of K, and of 4 or 8 of V."""
     step = float8_step(dtype, cached, block_size=block_size)
-    assert float8_is_right(backend_named("cuda_v1_vector").prepare(step).run(), step)
+    require_float8_right(backend_named("cuda_v1_vector").prepare(step).run(), step)
 
 
 def traffic(step: DecodeStep) -> dict[str, tuple[int, int, int]]:

@@ -15,11 +15,13 @@ from pa_tutorial.kernels import launch as package
 from pa_tutorial.kernels.geometry import NUM_THREADS
 from pa_tutorial.paging.allocator import NULL_BLOCK
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
+from pa_tutorial.simt import SimtError
 from pa_tutorial.walk.cases import CASES
 from pa_tutorial.walk.ladder import STAGES
 from pa_tutorial.walk.problem import DecodeProblem
 from tests.kernels import kernel_inputs
 from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1_vector, problem
+from tests.simt_helpers import kernel
 
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1_vector": prepare_v1_vector}
 by_stage = pytest.mark.parametrize(
@@ -33,10 +35,11 @@ by_function = pytest.mark.parametrize(
 )
 
 
-def is_right(out: Tensor, case: DecodeProblem) -> bool:
+def require_right(out: Tensor, case: DecodeProblem) -> None:
     """One rounding to the dtype of out, and sums in float32."""
     bound = torch.finfo(case.dtype).eps / 2 + 3e-6
-    return relative_errors(to_float64(out), case.expected()["out"]).max() <= bound
+    worst = relative_errors(to_float64(out), case.expected()["out"]).max()
+    assert worst <= bound, f"a head is off by {worst:.1e}, relative; the bound is {bound:.1e}"
 
 
 # vLLM's own grid (its tests/kernels/test_attention.py) is all of dtypes, heads, head sizes, block
@@ -56,7 +59,7 @@ def test_any_sizes_and_numbers_of_threads(stage: str, sizes: dict, num_threads: 
     case = problem(seq_lens=(70, 33, 4), **sizes)
     prepared = PREPARE[stage](**arguments(case), num_threads=num_threads)
     assert prepared.geometry.num_threads == num_threads
-    assert is_right(prepared.run(), case)
+    require_right(prepared.run(), case)
 
 
 @by_function
@@ -93,13 +96,43 @@ def test_a_launch_follows_its_tensors(stage: str) -> None:
     for tensor in (inputs.q, inputs.k_cache, inputs.v_cache, inputs.alibi_slopes):
         tensor.requires_grad_()
     launch = backend.prepare(inputs, **STAGES[stage].sizes(case))
-    assert kernel_inputs.is_right(launch.run(), vars(inputs))
+    kernel_inputs.require_right(launch.run(), vars(inputs))
     inputs.block_tables[1, 1] = inputs.block_tables[0, 0]  # now of both sequences
     inputs.seq_lens.copy_(torch.tensor([3, 19]))
     inputs.q.detach().mul_(-1)
     assert launch.run() is launch.out
-    assert kernel_inputs.is_right(launch.out, vars(inputs))
+    kernel_inputs.require_right(launch.out, vars(inputs))
     assert not launch.out.requires_grad
+
+
+@pytest.mark.parametrize(
+    "stage", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ON_BLOCKS]
+)
+def test_slopes_may_be_every_second_number_of_a_tensor(stage: str) -> None:
+    """An address that counts one number per head would read what is between them."""
+    inputs = problem(alibi=True, head_size=64).paged(backend_named(stage).layout)
+    with_gaps = replace(inputs, alibi_slopes=kernel_inputs.wide(inputs.alibi_slopes))
+    launch = backend_named(stage).prepare(with_gaps)
+    kernel_inputs.require_right(launch.run(), vars(inputs))
+
+
+@pytest.mark.parametrize(
+    ("stage", "part", "name"),
+    [
+        *[(stage, None, "out") for stage in ("cuda_naive", "cuda_v1", "cuda_v1_vector")],
+        *[("cuda_v2", "partitions", name) for name in ("exp_sums", "max_logits", "out")],
+        ("cuda_v2", "reduce", "out"),
+    ],
+)
+def test_a_kernel_that_reads_its_output_before_it_writes_it_is_stopped(
+    stage: str, part: str | None, name: str
+) -> None:
+    launch = kernel_inputs.prepare(stage, **arguments(problem()))
+    launch = getattr(launch, part) if part else launch
+    item = ", ".join("0" * launch.arguments[name].ndim)
+    reads_first = kernel(", ".join(launch.arguments), f"value = {name}[{item}]")
+    with pytest.raises(SimtError, match=rf"init: .* reads {name}\[{item}\]"):
+        replace(launch, kernel=reads_first).simulate()
 
 
 DIVIDES_FIRST = ("paged_gather", "cuda_v1", "cuda_v1_vector", "cuda_v2")
@@ -121,7 +154,7 @@ def test_v_may_be_as_large_as_is_promised(stage: str, dtype: torch.dtype) -> Non
     most = FLT_MAX if stage in DIVIDES_FIRST else FLT_MAX / 70
     inputs.v_cache[~inputs.v_cache.isnan()] = 0.99 * most
     out = backend.prepare(inputs, **STAGES[stage].sizes(case)).run()
-    assert kernel_inputs.is_right(out, vars(inputs))
+    kernel_inputs.require_right(out, vars(inputs))
 
 
 # What the bounds of the cases cannot see ------------------------------------------------------

@@ -3,6 +3,7 @@ tests/attention/test_step.py has.)"""
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -46,10 +47,13 @@ REFUSED = (
     ("cuda_v1", "v_cache", apart, r"v_cache.stride\(\)\[:2\] .*in k_cache"),
     ("cpu", "q", half, "q.dtype is torch.float16; .*float32, as the c"),
     ("triton", "q", wide, r"q.stride\(\)\[-2:\] is .*without gaps"),
+    ("cpu", "v_cache", apart, r"v_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
     ("cpu", "k_cache", apart, r"k_cache.stride\(\)\[-4:\] is .*; it must be .*without gaps"),
     ("triton", "k_cache", wide, r"k_cache.stride\(\)\[-2:\] is .*without gaps"),
+    ("triton", "v_cache", wide, r"v_cache.stride\(\)\[-2:\] is .*without gaps"),
     ("triton", "v_cache", apart, r"v_cache.stride\(\)\[:2\] is .*as in k_cache"),
     ("triton", "block_tables", wide, r"block_tables.stride\(\)\[-1:\] is \(2,\)"),
+    ("triton", "seq_lens", wide, r"seq_lens.stride\(\)\[-1:\] is \(2,\); it must be \(1,\)"),
 )
 
 
@@ -63,6 +67,15 @@ def test_what_a_kernel_cannot_take_is_refused(
     arguments = vars(problem(alibi=True).paged(backend_named(backend).layout))
     with pytest.raises((TypeError, ValueError), match=message):
         prepare(backend, **arguments | {name: change(arguments[name])})
+
+
+@pytest.mark.parametrize("name", ["cuda_naive", "cuda_v1", "cuda_v2", "triton"])
+def test_more_sequences_than_a_grid_has_room_for_are_refused(name: str) -> None:
+    one = problem(seq_lens=(1,), num_heads=1, num_kv_heads=1).paged(backend_named(name).layout)
+    rows = {field: getattr(one, field) for field in ("q", "block_tables", "seq_lens")}
+    many = {field: row.repeat_interleave(2**16, 0) for field, row in rows.items()}
+    with pytest.raises(ValueError, match=r"len\(q\) is 65536; it must be at most 65535: axis y"):
+        prepare(name, **vars(replace(one, **many)))
 
 
 @pytest.mark.cpu

@@ -8,7 +8,7 @@ from pa_tutorial.kernels.triton_backend import (
     paged_attention_triton,
 )
 from pa_tutorial.paging.layouts import DTYPES
-from tests.kernels.kernel_inputs import is_right, prepare_triton, step
+from tests.kernels.kernel_inputs import prepare_triton, require_right, step
 from tests.triton_trials import TRIALS
 
 pytestmark = pytest.mark.triton
@@ -20,7 +20,7 @@ def test_any_head_size(head_size: int, dtype: torch.dtype) -> None:
     arguments = step(head_size=head_size // 8 * 8 + 8, dtype=dtype)
     for name in ("q", "k_cache", "v_cache"):
         arguments[name] = arguments[name][..., :head_size].contiguous()
-    assert is_right(paged_attention_triton(**arguments), arguments)
+    require_right(paged_attention_triton(**arguments), arguments)
 
 
 # A tile is part of a block, or has several, or ends within one; a partition may begin and end
@@ -39,7 +39,7 @@ PARTITIONS = [
 @pytest.mark.parametrize(("changes", "sizes"), TILES + PARTITIONS, ids=str)
 def test_any_block_tile_and_partition_size(changes: dict, sizes: dict) -> None:
     arguments = step(**changes)
-    assert is_right(prepare_triton(**arguments, **sizes).run(), arguments)
+    require_right(prepare_triton(**arguments, **sizes).run(), arguments)
 
 
 @pytest.mark.parametrize("num_partitions", [1, 2, 15, 16, 17, 33])
@@ -50,7 +50,7 @@ def test_any_number_of_partitions_is_merged(num_partitions: int) -> None:
     arguments["alibi_slopes"].fill_(0.5)
     prepared = prepare_triton(**arguments, partition_size=4, tile_size=16)
     assert prepared.partitions.grid == (1, 1, num_partitions)
-    assert is_right(prepared.run(), arguments)
+    require_right(prepared.run(), arguments)
 
 
 @pytest.mark.parametrize("name", TRIALS)

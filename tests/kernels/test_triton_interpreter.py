@@ -12,7 +12,7 @@ import torch
 
 from pa_tutorial.kernels.triton_backend import why_absent
 from pa_tutorial.text_changes import compiled
-from tests.kernels.kernel_inputs import is_right, prepare_triton, step
+from tests.kernels.kernel_inputs import prepare_triton, require_right, step
 
 pytestmark = pytest.mark.triton
 
@@ -52,16 +52,16 @@ def test_a_kernel_can_still_be_compiled() -> None:
             interpret(failing_kernel, (1, 1, 1), out_ptr=torch.zeros(4))
         assert isinstance(tl.sum, JITFunction), "the language is as before"
         prepared = prepare_triton(**arguments)
-        assert is_right(prepared.run(), arguments)
+        require_right(prepared.run(), arguments)
         assert "tl.dot" not in compile_call(prepared.partitions).ttgir
 
 
 A_STEP = """
-from tests.kernels.kernel_inputs import is_right, prepare_triton, step
+from tests.kernels.kernel_inputs import require_right, prepare_triton, step
 import torch
 for dtype in (torch.float32, torch.bfloat16):
     given = step(dtype=dtype, alibi=True)
-    assert is_right(prepare_triton(**given, partition_size=8).run(), given)
+    require_right(prepare_triton(**given, partition_size=8).run(), given)
 """
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from pa_tutorial.backends import backend_named
 from pa_tutorial.exercises.kernel_file import KernelFile
 from pa_tutorial.kernels.compiler_report import compiled
 from pa_tutorial.kernels.cuda_backends import v1_vector_backend
-from pa_tutorial.ptx import PtxFault, run_ptx
+from pa_tutorial.ptx import PtxFault, backend, run_ptx
 from pa_tutorial.ptx.backend import CHECKS, Compiled, CompiledLaunch, parts_of
 from pa_tutorial.simt import Trace, ptx
 from pa_tutorial.simt.traffic import costs
@@ -76,6 +77,21 @@ def test_the_compiled_kernel_computes_and_moves_what_the_simulated_one_does(
         assert costs_of[0] == costs_of[1]
         barriers = theirs.trace.only(kind="barrier").num_instructions
         assert ours.issued["barrier"] == barriers
+
+
+def test_a_sequence_of_one_full_partition_has_the_maximum_and_sum_of_that_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reduce kernel only copies its output; what its warps leave is another sequence's."""
+    of_a_partition = {name: torch.zeros(4, 2, 1) for name in ("qk_max", "exp_sum", "logits")}
+    monkeypatch.setattr(backend, "intermediates_of_paged", lambda *_: dict(of_a_partition))
+    monkeypatch.setattr(backend, "of_warps", lambda *_: torch.ones(4, 2, 1))
+    step = replace(STEP, seq_lens=(15, 16, 17, 33)).paged("vllm")
+    launch = backend_named("cuda_v2").prepare(step, partition_size=16)
+    reduced = SimpleNamespace(machine=SimpleNamespace(at_barriers=[0]))
+    found = backend.intermediates_of_v2(None, reduced, launch, *torch.ones(2, 4, 2, 3))
+    for name in ("qk_max", "exp_sum"):
+        assert found[name][:, 0, 0].tolist() == [0, 0, 1, 1], name
 
 
 def test_line_numbers_change_no_access_and_no_arithmetic() -> None:

@@ -17,10 +17,10 @@ from pa_tutorial.paging.quantization import FLOAT8
 from pa_tutorial.ptx import PtxFault, PtxReport, parse, run_ptx
 from pa_tutorial.simt.gpus import WARP_SIZE
 from tests.kernels.kernel_inputs import (
-    float8_is_right,
     float8_step,
-    is_right,
     prepare_triton,
+    require_float8_right,
+    require_right,
     step,
 )
 
@@ -66,7 +66,7 @@ def test_the_compiled_kernels_are_right(
     values = step(dtype=dtype, **geometry)
     launch = prepare_triton(**values, partition_size=16, tile_size=16)
     report = run_launch(launch, capability)
-    assert is_right(launch.out, values)
+    require_right(launch.out, values)
     assert report.issued["copy"] > 0
     assert (report.issued["matrix"] > 0) == (dtype != torch.float32)
 
@@ -82,7 +82,7 @@ def test_the_compiled_kernels_read_an_8_bit_cache(
     paged = float8_step(dtype, cached, "plain")
     launch = triton_backend.prepare(paged, partition_size=16, tile_size=16)
     run_launch(launch, capability)
-    assert float8_is_right(launch.out, paged)
+    require_float8_right(launch.out, paged)
 
 
 def test_a_wait_for_too_few_copies_is_found_in_a_compiled_kernel() -> None:

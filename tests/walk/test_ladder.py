@@ -13,7 +13,7 @@ from pa_tutorial.kernels import cuda_backends
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import by_token
-from pa_tutorial.walk.calls import AnswerError
+from pa_tutorial.walk.calls import AnswerError, same_numbers
 from pa_tutorial.walk.cases import CASES, SHORT_CHECK
 from pa_tutorial.walk.ladder import STAGES, Stage, some_partitions
 from pa_tutorial.walk.problem import DecodeProblem
@@ -113,6 +113,38 @@ def test_a_stage_reads_its_inputs_and_returns_new_memory(kind, function, message
     with pytest.raises(AnswerError, match=message):
         stage.run(case, function)
     assert torch.equal(stage.run(case)["out"], stage.run(case)["out"])
+
+
+def test_a_sequence_gives_its_q_strided_where_the_case_says_so() -> None:
+    def noted(q, *others):
+        dense.append(q.is_contiguous())
+        return attend(q, *others)
+
+    for name, expected in (("two_layers", True), ("strided_q", False)):
+        dense: list[bool] = []
+        STAGES["full_recompute"].run(CASES[f"sequence/{name}"], noted)
+        assert dense == [expected] * 2
+
+
+def test_an_output_of_nan_is_not_taken_for_a_changed_one() -> None:
+    """The first case of a stage that reads blocks is called twice, so a NaN is seen there first."""
+    case = CASES["decode/worked_example"]
+    assert case.called_twice
+    out = STAGES["paged_gather"].run(case, lambda q, *others: torch.full_like(q, torch.nan))["out"]
+    assert out.isnan().all()
+
+
+def test_a_result_that_the_next_call_overwrites_is_refused() -> None:
+    kept = torch.full((1, 4, 32), torch.nan, dtype=torch.float16)
+    with pytest.raises(AnswerError, match="the next call changed this result"):
+        STAGES["paged_gather"].run(CASES["decode/worked_example"], lambda q, *others: kept.copy_(q))
+
+
+def test_an_input_may_keep_its_nan_but_not_its_new_shape_or_zeros() -> None:
+    a = torch.tensor([[1.0, torch.nan]])
+    assert same_numbers(a, a.clone())
+    assert not same_numbers(a, a.nan_to_num())
+    assert not same_numbers(a, a[0])
 
 
 @pytest.mark.parametrize("case", ["sequence/two_layers", "decode/ordinary_softmax"])

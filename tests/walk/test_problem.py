@@ -125,6 +125,38 @@ def test_shared_blocks_hold_the_same_tokens_under_the_same_numbers() -> None:
         assert not torch.equal(first[32], second[32])
 
 
+def test_a_strided_q_lies_among_nan_and_any_other_is_dense() -> None:
+    dense, strided = (decode_problem(strided_q=strided).inputs().q for strided in (False, True))
+    assert torch.equal(dense, strided)
+    assert dense.is_contiguous()
+    assert strided.stride() == (6 * 64, 64, 1)
+    assert torch.as_strided(strided, (2, 6, 64), strided.stride())[:, 4:].isnan().all()
+
+
+def test_a_problem_draws_what_its_fields_say() -> None:
+    usual = decode_problem().inputs()
+    for values in decode_problem(values_factor=4.0).inputs().values:
+        assert 3 < values.std() < 5
+    torch.testing.assert_close(decode_problem(scale_factor=3.0).inputs().scale, 3 * usual.scale)
+    rounded = decode_problem(rounded_to=0.125).inputs()
+    for tensor in (rounded.q, *rounded.keys, *rounded.values):
+        assert torch.equal(8 * tensor, (8 * tensor).round())
+    assert not torch.equal(8 * usual.q, (8 * usual.q).round())
+    slopes = decode_problem(alibi=True).inputs().alibi_slopes
+    assert usual.alibi_slopes is None
+    assert (slopes[0], len(slopes.unique())) == (torch.tensor(0.7), 4)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gaps_are_a_head_of_nan_behind_each_block(layout: str) -> None:
+    dense, with_gaps = (decode_problem(gaps=gaps).paged(layout) for gaps in (False, True))
+    for name in ("k_cache", "v_cache"):
+        cache, gapped = getattr(dense, name), getattr(with_gaps, name)
+        assert torch.equal(cache.nan_to_num(), gapped.nan_to_num())
+        heads, numbers = 5, 2 * 16 * 64  # K and V of a head, in 5 heads
+        assert (cache.is_contiguous(), gapped.stride()[:2]) == (True, (heads * numbers, numbers))
+
+
 @pytest.mark.parametrize(
     ("make", "changes", "message"),
     [

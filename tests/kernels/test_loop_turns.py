@@ -1,0 +1,84 @@
+"""Every loop of a kernel takes a second turn in some case: a first turn alone can't show that its
+step is wrong, or its end. What the simulator counts is the list of loops."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from pa_tutorial.exercises.blank import all_blanks
+from pa_tutorial.simt import arithmetic
+from pa_tutorial.simt.statements import Statements
+from pa_tutorial.walk.cases import CASES, SHORT_CHECK
+from pa_tutorial.walk.ladder import STAGES
+
+# Together these cases of the short check take every loop round twice.
+ENOUGH = (
+    "drifting_scores", "float8_e4m3", "more_vecs_than_groups", "more_partitions_than_threads",
+)  # fmt: skip
+# A block has at most 32 tokens, so that a thread group has one of them.
+ONCE = ["for i in range(NUM_TOKENS_PER_THREAD_GROUP):"]
+
+
+@pytest.fixture
+def most_turns(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Of each loop of the kernels that ran, by function and line: its most turns in one go."""
+    found: Counter[str] = Counter()
+    loop = Statements._loop
+
+    def counted(
+        self: Statements, node: object, start: Callable, more: Callable, *rest: object
+    ) -> Callable:
+        site = self.source.site(node)
+        name = f"{site.function}, line {site.line}: {site.code}"
+        found[name] += 0
+        turns = 0
+
+        def started(frame: object) -> object:
+            nonlocal turns
+            turns = 0
+            return start(frame)
+
+        def counting(frame: object, state: object) -> object:
+            nonlocal turns
+            going = more(frame, state)
+            turns += bool(frame.lanes.where(arithmetic.truth(going)).count)
+            found[name] = max(found[name], turns)
+            return going
+
+        return loop(self, node, started, counting, *rest)
+
+    monkeypatch.setattr(Statements, "_loop", counted)
+    return found
+
+
+def once(most_turns: Counter[str]) -> list[str]:
+    return [name for name, turns in most_turns.items() if turns < 2]
+
+
+def test_each_loop_of_the_kernels_takes_a_second_turn_in_the_short_check(
+    most_turns: Counter[str],
+) -> None:
+    assert {f"decode/{case}" for case in ENOUGH} <= {*SHORT_CHECK}
+    for stage in (STAGES[name] for name in STAGES if name.startswith("cuda_")):
+        for case in (CASES[f"decode/{name}"] for name in ENOUGH):
+            if stage.is_checked_on(case):
+                stage.run(case)
+    assert len(most_turns) > 40
+    assert [name.partition(": ")[2] for name in once(most_turns)] == ONCE
+
+
+FILES = sorted({blank.file for blank in all_blanks().values()} - {"sizes"})
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_each_loop_that_a_reader_writes_takes_a_second_turn_in_its_cases(
+    file: str, most_turns: Counter[str]
+) -> None:
+    blanks = {blank.function: blank for blank in all_blanks().values() if blank.file == file}
+    *_, last = blanks.values()
+    for trial in last.trials(0):
+        trial.run(None)
+    written = [name for name in most_turns if name.partition(",")[0] in blanks]
+    assert written
+    assert not [name for name in once(most_turns) if name in written]
