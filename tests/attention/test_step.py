@@ -36,7 +36,7 @@ REFUSED = [  # the field, how it is changed, a piece of the message
     ("q", lambda q: q[0], r"q has shape \[4, 16\]; it must have 3 dimensions"),
     ("q", lambda q: q[:2], r"block_tables has shape \[3, 5\]; .* each of the 2 sequences in q"),
     ("q", lambda q: q[:, :3], "num_kv_heads is 2; it must be a divisor of num_heads, which is 3"),
-    ("q", lambda q: q[..., :8], "k has head_size 16; it must be 8, as in q"),
+    ("q", lambda q: q[..., :8], "^k_cache has head_size 16; it must be 8, as in q"),
     ("k_cache", lambda k: k[0, 0], "k_cache has shape"),
     ("v_cache", lambda v: v[:-1], "v_cache is .*; with this k_cache it must be"),
     ("v_cache", lambda v: v.half(), "v_cache is .*float16; .*float32"),
@@ -74,6 +74,32 @@ def test_a_view_that_is_negated_when_read_is_refused(name: str) -> None:
     negated = torch._neg_view(-getattr(step, name))
     with pytest.raises(ValueError, match=rf"{name} is a view .* {name}.resolve_neg"):
         replace(step, **{name: negated})
+
+
+def with_stride(tensor: Tensor, axis: int) -> Tensor:
+    """An empty tensor of this shape, with twice the stride on one axis."""
+    strides = [stride * (1 + (place == axis)) for place, stride in enumerate(tensor.stride())]
+    return torch.empty_strided(tensor.shape, strides)
+
+
+@pytest.mark.parametrize(("layout", "k_dims"), [("vllm", 3), ("plain", 2)])
+@pytest.mark.parametrize("name", ["q", "k_cache", "v_cache"])
+def test_another_stride_on_any_one_axis_is_refused(layout: str, k_dims: int, name: str) -> None:
+    """Only that of the sequences is free; k_dims is how many dimensions of K a head's block has."""
+    step = PROBLEM.paged(layout)
+    tensor, dims = getattr(step, name), k_dims if name == "k_cache" else 2
+    for axis in range(name == "q", tensor.dim()):
+        of_a_block = axis >= tensor.dim() - dims
+        place = rf"{name}.stride\(\)\[-{dims}:\]" if of_a_block else r"v_cache.stride\(\)\[:2\]"
+        with pytest.raises(ValueError, match=rf"{place} is .*; it must be "):
+            replace(step, **{name: with_stride(tensor, axis)}).require_strides(k_dims, 2)
+
+
+@pytest.mark.parametrize("names", [("q",), ("k_cache", "v_cache")])
+def test_sequences_may_have_gaps_and_k_and_v_the_same_ones(names: tuple[str, ...]) -> None:
+    step = PROBLEM.paged("plain")
+    changed = {name: with_stride(getattr(step, name), 0) for name in names}
+    replace(step, **changed).require_strides(2, 2)
 
 
 def test_a_scale_that_is_no_float32_is_refused() -> None:

@@ -61,6 +61,22 @@ def test_an_unknown_block_is_refused_before_anything_is_copied() -> None:
     assert contents(cache) == [0, 1, 2, 3, 4, 5]
 
 
+def test_each_block_of_a_swap_is_looked_up_in_its_own_pool() -> None:
+    """One pool has blocks 0 to 5, the other 0 to 3."""
+    large, small = numbered_cache("vllm"), make_cache("vllm", num_blocks=4)
+    for pools, pair, side in (
+        ((small, large), (4, 1), "source"),
+        ((large, small), (1, 4), "destination"),
+    ):
+        with pytest.raises(UnknownBlock, match=f"{side} block is 4; the pool has 0 to 3"):
+            swap_blocks(*pools, [(1, 2), pair])
+        assert contents(large) == [0, 1, 2, 3, 4, 5]
+        assert all(cache.isnan().all() for cache in (*small.k, *small.v))
+    swap_blocks(large, small, [(5, 3)])
+    swap_blocks(small, large, [(3, 4)])
+    assert contents(large) == [0, 1, 2, 3, 5, 5]
+
+
 @pytest.mark.parametrize(
     "bad", [(1.0, 3), (1, True), (1,), (1, 2, 3), "12", ("1", 2), 7, [None, 2]]
 )

@@ -201,7 +201,9 @@ def gathered(table: list[int], seq_len: int, k_dtype: torch.dtype = torch.float3
         (lambda: slot_mapping([5, 2], [3, -1], 8), "positions holds -1; .* must be 0 to 15"),
         (lambda: slot_mapping([5, 2], [3, 16], 8), "positions holds 16; .* must be 0 to 15"),
         (lambda: slot_mapping([-1], [3], 4), "block_table names block -1"),
+        (lambda: slot_mapping({5, 2}, [3], 8), "block_table is of type set; .* one row of whole"),
         (lambda: gathered([1, 3], 5), "block_table names block 3; it must be 0 to 2"),
+        (lambda: gathered([1, -1], 5), "block_table names block -1; it must be 0 to 2"),
         (lambda: gathered([1], 4, torch.half), "v_cache is .*float32; .* be .*float16"),
     ],
 )
