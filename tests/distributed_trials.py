@@ -91,6 +91,17 @@ def bytes_of_a_merge(group: Group) -> str:
     return "" if found == expected else f"{found} bytes, not {expected}"
 
 
+def nan_of_one_rank(group: Group) -> str:
+    """A maximum over ranks may drop a NaN; the result must not look healthy."""
+    ours = importlib.import_module("pa_tutorial.distributed.context")
+    online = importlib.import_module("pa_tutorial.attention.online")
+    part = online.Part(torch.zeros(2, 3), torch.ones(2, 3), torch.ones(2, 3, 8))
+    for tensor in part if group.rank else ():
+        tensor[0, 1] = torch.nan
+    found = ours.merge_over_ranks(part).isnan().any(dim=-1).nonzero().tolist()
+    return "" if found == [[0, 1]] else f"NaN in sequences and heads {found}, not in [0, 1]"
+
+
 def facts_of_other_shape(group: Group) -> str:
     """The same bytes in another shape are another batch."""
     tables = torch.arange(12, dtype=torch.int32).view((3, 4) if group.rank else (4, 3))
@@ -106,6 +117,7 @@ def facts_of_other_shape(group: Group) -> str:
 SERVED = ((2, "tiny"), (4, "tiny"), (2, "alibi"), (2, "biased"), (4, "llama"), (4, "qwen2"))
 TRIALS: dict[str, tuple[int, Callable[[Group], str]]] = {
     "bytes_of_a_merge": (2, bytes_of_a_merge),
+    "nan_of_one_rank": (2, nan_of_one_rank),
     "facts_of_other_shape": (2, facts_of_other_shape),
 }
 for num_ranks, model in SERVED:

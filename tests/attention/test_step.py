@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.paged import paged_gather, paged_online
+from pa_tutorial.attention.paged import flatten_queries, paged_gather, paged_online
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels import launch
 from pa_tutorial.kernels.cpu_backend import paged_attention_cpu
@@ -100,6 +100,35 @@ def test_sequences_may_have_gaps_and_k_and_v_the_same_ones(names: tuple[str, ...
     step = PROBLEM.paged("plain")
     changed = {name: with_stride(getattr(step, name), 0) for name in names}
     replace(step, **changed).require_strides(2, 2)
+
+
+def test_max_seq_len_is_from_the_longest_sequence_to_the_room_of_a_table() -> None:
+    step = PROBLEM.paged("plain")
+    assert [step.longest(given) for given in (None, 13, 20)] == [13, 13, 20]
+    for given in (12, 21):
+        with pytest.raises(ValueError, match=rf"max_seq_len is {given}; it must be 13 to 20: "):
+            step.longest(given)
+
+
+@pytest.mark.parametrize("name", ["block_tables", "seq_lens", "query_lens"])
+def test_flattened_queries_need_one_row_or_number_per_sequence(name: str) -> None:
+    step = PROBLEM.paged("plain")
+    given = {"block_tables": step.block_tables, "seq_lens": step.seq_lens}
+    given |= {"query_lens": torch.tensor([13, 1, 2])}
+    tables, lens = flatten_queries(**given)
+    assert lens.tolist() == [*range(1, 14), 5, 7, 8]
+    assert torch.equal(tables, step.block_tables[[0] * 13 + [1, 2, 2]])
+    bad = [
+        (given[name][:2], rf"{'seq_lens' if name == 'block_tables' else name}.shape is "),
+        (given[name][None], rf"{name}.shape is "),
+        (given[name].float(), rf"{name}.dtype is torch.float32; it must be torch.int32 or"),
+    ]
+    for tensor, message in bad:
+        with pytest.raises(ValueError, match=message):
+            flatten_queries(**given | {name: tensor})
+    for wrong in (0, 6):
+        with pytest.raises(ValueError, match=rf"query_lens\[1\] is {wrong}; it must be 1 to 5"):
+            flatten_queries(**given | {"query_lens": torch.tensor([13, wrong, 2])})
 
 
 def test_a_scale_that_is_no_float32_is_refused() -> None:
