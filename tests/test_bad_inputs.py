@@ -1,4 +1,4 @@
-"""Every public function of the four ground rooms, tried with one table of bad inputs.
+"""Every public function of five rooms, tried with one table of bad inputs.
 
 Each is refused by the name of its argument and what is allowed, before anything has changed; what
 is as good as a right input gives the same answer. A function without an entry fails the last test.
@@ -28,6 +28,7 @@ import pa_tutorial
 from pa_tutorial.attention import cached, full, online, paged, tiny_lm, work
 from pa_tutorial.attention.step import DecodeStep, QuantizedStep
 from pa_tutorial.backends import backend_named
+from pa_tutorial.distributed import paper
 from pa_tutorial.engine import LLM, Engine, SamplingParams
 from pa_tutorial.engine.runner import Runner
 from pa_tutorial.engine.tokenizer import ByteTokenizer
@@ -44,7 +45,7 @@ from tests.kernels.kernel_inputs import problem
 
 
 def public() -> Iterator[tuple[str, Callable]]:
-    """The functions, classes and methods of the four rooms that check what they are given."""
+    """The functions, classes and methods of the rooms that check what they are given."""
     rooms = Path(pa_tutorial.__file__).parent
     for path in sorted(p for room in ROOMS for p in (rooms / room).glob("[!_]*.py")):
         if path.stem.startswith("triton_") and find_spec("triton") is None:
@@ -59,7 +60,7 @@ def public() -> Iterator[tuple[str, Callable]]:
                 yield f"{path.stem}.{one.__qualname__}", one
 
 
-ROOMS = ("paging", "attention", "kernels", "engine")
+ROOMS = ("paging", "attention", "kernels", "engine", "distributed")
 OURS = dict(public())
 
 # By the type of the good input: what is refused in its place, and what is as good as it.
@@ -303,6 +304,10 @@ CALLS = [
      {"batch": OURS["batch.build_batch"](planned())}),
     *((engine, lambda engine, **params: engine.add([1], SamplingParams(**params)).params, good)
       for good in (PARAMS, {"num_samples": 2, "stop_tokens": [1, 2]})),
+    (None, OURS["context.deal_out"], {"step": DecodeStep(**STEP), "rank": 1, "num_ranks": 2}),
+    (None, OURS["heads.require_num_ranks"], {"model": small_model(), "num_ranks": 1}),
+    (None, OURS["paper.decode_time"], {"model": paper.LLAMA_3_1_70B, "device": paper.H100}
+     | {"link": paper.NVLINK_4, "batch": 2, "context": 3, "heads": 4, "contexts": 2}),
     (lambda: LLM(small_model()), partial(LLM.generate, prompts=[[1]]),
      {"arrivals": [2], "progress": False}),
 ]  # fmt: skip
@@ -571,6 +576,16 @@ INNER = (
     ),
     "full.unmasked_attention",  # takes no alibi_slopes; all others are tried
     *("checkpoint.[!l]*", "llm.as_list", "tokenizer.*"),
+    # Of many devices: on the ranks themselves; Ranks has a test of its own
+    *(
+        "context.[!d]*",
+        "group.*",
+        "heads.[!r]*",
+        "heads.repeat_heads",
+        "paper.[!d]*",
+        "ranks.*",
+        "wire.*",
+    ),
 )
 # Anything of its kind: a dictionary to fill, a function, a name; one prompt's error stays with it.
 ANY = {"self", "probe", "extra", "hash_function", "make_runner", "where", "name", "padding"}
