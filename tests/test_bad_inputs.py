@@ -577,15 +577,7 @@ INNER = (
     "full.unmasked_attention",  # takes no alibi_slopes; all others are tried
     *("checkpoint.[!l]*", "llm.as_list", "tokenizer.*"),
     # Of many devices: on the ranks themselves; Ranks has a test of its own
-    *(
-        "context.[!d]*",
-        "group.*",
-        "heads.[!r]*",
-        "heads.repeat_heads",
-        "paper.[!d]*",
-        "ranks.*",
-        "wire.*",
-    ),
+    *("context.[!d]*", "group.*", "heads.[!r]*", "heads.rep*", "paper.[!d]*", "ranks.*", "wire.*"),
 )
 # Anything of its kind: a dictionary to fill, a function, a name; one prompt's error stays with it.
 ANY = {"self", "probe", "extra", "hash_function", "make_runner", "where", "name", "padding"}
