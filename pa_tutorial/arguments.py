@@ -1,7 +1,7 @@
 """Refusing a bad argument: a message names it, says what it was and what is allowed."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from operator import index
 
@@ -32,35 +32,56 @@ def require_type(condition: bool, name: str, value: object, allowed: str) -> Non
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be {allowed}")
 
 
+def require_bool(name: str, value: object) -> None:
+    """Raise TypeError unless it is True or False: the text "no" counts as true."""
+    require_type(isinstance(value, bool | np.bool_), name, value, "True or False")
+
+
 def whole_number(
     name: str, value: object, least: int | None = None, most: int | None = None
 ) -> int:
     """The value as an int; whole numbers from NumPy and torch are accepted too.
 
     Raises TypeError for any other type, including bool, and ValueError for a number below `least`
-    or above `most`.
+    or above `most`, or one that doesn't fit into an int64.
     """
+    if isinstance(value, Tensor):
+        require_tensor(name, value)
     number, is_bool = None, type(value) is bool or getattr(value, "dtype", 0) is torch.bool
     with suppress(TypeError):
-        number = index(value)
+        number = index(value) if getattr(value, "ndim", 0) == 0 else None  # a row isn't a number
     require_type(number is not None and not is_bool, name, value, "a whole number")
     allowed = f"at least {least}" if most is None else f"{least} to {most}"
     require(least is None or number >= least, name, number, allowed)
     require(most is None or number <= most, name, number, allowed)
+    if not fits_int64(number):
+        raise ValueError(f"{name} is {number}; it must fit into an int64")
     return number
 
 
+def fits_int64(number: int) -> bool:
+    return -(2**63) <= number < 2**63
+
+
 def whole_numbers(name: str, values: Iterable[int]) -> list[int]:
-    """The values as ints, as in whole_number. Raises TypeError or ValueError, naming the place,
-    for a value that isn't a whole number or doesn't fit into an int64."""
-    allowed, numbers = "one row of whole numbers", []
-    is_row = isinstance(values, Iterable) and not isinstance(values, str)
-    require_type(is_row and getattr(values, "ndim", 1) == 1, name, values, allowed)
+    """The values as ints, as in whole_number. Raises TypeError for anything without an order, and
+    TypeError or ValueError, naming the place, for a value that isn't a whole number or doesn't fit
+    into an int64."""
+    if isinstance(values, Tensor):
+        require_tensor(name, values)
+    is_row = has_order(values) and getattr(values, "ndim", 1) == 1
+    require_type(is_row, name, values, "one row of whole numbers")
+    numbers = []
     for place, value in enumerate(values):
-        numbers.append(value if type(value) is int else whole_number(f"{name}[{place}]", value))
-        if not -(2**63) <= numbers[-1] < 2**63:
-            raise ValueError(f"{name}[{place}] is {value}; it must fit into an int64")
+        is_int = type(value) is int and fits_int64(value)
+        numbers.append(value if is_int else whole_number(f"{name}[{place}]", value))
     return numbers
+
+
+def has_order(values: object) -> bool:
+    """Whether it can be read item by item, in an order that its maker chose: sets aren't, and a
+    text or a dict is usually a mistake."""
+    return isinstance(values, Iterable) and not isinstance(values, str | Set | Mapping)
 
 
 def require_memory(num_bytes: int, **sizes: object) -> None:
@@ -78,6 +99,7 @@ def as_row(name: str, values: Iterable[int]) -> Tensor:
     """[n] int64, from a tensor, an array or a list of whole numbers. Anything else is refused."""
     if not isinstance(values, Tensor):
         return torch.tensor(whole_numbers(name, values), dtype=torch.int64)
+    require_tensor(name, values)
     shape, dtype = list(values.shape), values.dtype
     is_whole = not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
     is_row = values.dim() == 1 and (is_whole or shape == [0])
@@ -130,7 +152,7 @@ def require_device(device: torch.device | str) -> None:
     """Raise ValueError unless torch can allocate there."""
     try:
         kind = torch.empty(0, device=device).device.type
-    except (AssertionError, RuntimeError, TypeError):
+    except (AssertionError, RuntimeError, TypeError, ValueError):
         kind = None
     require(kind in DEVICES, "device", device, "cpu, or a cuda device of this machine")
 

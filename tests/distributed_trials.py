@@ -63,6 +63,21 @@ def serving(group: Group, model: str) -> str:
     return f"other tokens in requests {[i for i, (one, other) in enumerate(pairs) if one != other]}"
 
 
+def serving_from_8_bits(group: Group) -> str:
+    here = importlib.import_module("tests.distributed.distributed_serving")
+    served = here.serve_from_8_bits(group)
+    wrong = [one for one in served if one != served[1] or one[0] != torch.float8_e4m3fn]
+    return f"{wrong} of {served}, by the ranks and by one device" if wrong else ""
+
+
+def step_of_a_rank(group: Group) -> str:
+    """Which a rank that fails names in its last word, counted on every rank alike."""
+    here = importlib.import_module("tests.distributed.distributed_serving")
+    here.serve_all(group, "alibi")
+    number = int(group.doing.removeprefix("step "))
+    return "" if number > 0 else "after many steps, it is in step 0"
+
+
 def context(group: Group, case: str, stage: str) -> str:
     """A decode case of the ladder, in the layout of a stage, with the blocks dealt out."""
     running = importlib.import_module("pa_tutorial.checks.running")
@@ -91,6 +106,28 @@ def bytes_of_a_merge(group: Group) -> str:
     return "" if found == expected else f"{found} bytes, not {expected}"
 
 
+def nan_of_one_rank(group: Group) -> str:
+    """A maximum over ranks may drop a NaN; the result must not look healthy."""
+    ours = importlib.import_module("pa_tutorial.distributed.context")
+    online = importlib.import_module("pa_tutorial.attention.online")
+    part = online.Part(torch.zeros(2, 3), torch.ones(2, 3), torch.ones(2, 3, 8))
+    for tensor in part if group.rank else ():
+        tensor[0, 1] = torch.nan
+    found = ours.merge_over_ranks(part).isnan().any(dim=-1).nonzero().tolist()
+    return "" if found == [[0, 1]] else f"NaN in sequences and heads {found}, not in [0, 1]"
+
+
+def bytes_of_an_agreement(group: Group) -> str:
+    """A message from rank 0 with its length, and a hash of 8 bytes for facts of any size."""
+    wire = importlib.import_module("pa_tutorial.distributed.wire")
+    with wire.Wire() as counted:
+        group.from_rank_0("message")
+        group.agree("now", torch.zeros(100))
+    length, message, hashes = counted.collectives
+    is_right = length == ("broadcast", 8) and message[0] == "broadcast"
+    return "" if is_right and hashes == ("all_gather", 8) else f"{counted.collectives}"
+
+
 def facts_of_other_shape(group: Group) -> str:
     """The same bytes in another shape are another batch."""
     tables = torch.arange(12, dtype=torch.int32).view((3, 4) if group.rank else (4, 3))
@@ -106,6 +143,10 @@ def facts_of_other_shape(group: Group) -> str:
 SERVED = ((2, "tiny"), (4, "tiny"), (2, "alibi"), (2, "biased"), (4, "llama"), (4, "qwen2"))
 TRIALS: dict[str, tuple[int, Callable[[Group], str]]] = {
     "bytes_of_a_merge": (2, bytes_of_a_merge),
+    "bytes_of_an_agreement": (2, bytes_of_an_agreement),
+    "nan_of_one_rank": (2, nan_of_one_rank),
+    "serving_from_8_bits": (2, serving_from_8_bits),
+    "step_of_a_rank": (2, step_of_a_rank),
     "facts_of_other_shape": (2, facts_of_other_shape),
 }
 for num_ranks, model in SERVED:

@@ -1,4 +1,4 @@
-"""Every public function of the four ground rooms, tried with one table of bad inputs.
+"""Every public function of five rooms, tried with one table of bad inputs.
 
 Each is refused by the name of its argument and what is allowed, before anything has changed; what
 is as good as a right input gives the same answer. A function without an entry fails the last test.
@@ -10,7 +10,7 @@ import inspect
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import is_dataclass
 from fnmatch import fnmatch
 from functools import partial
@@ -28,6 +28,7 @@ import pa_tutorial
 from pa_tutorial.attention import cached, full, online, paged, tiny_lm, work
 from pa_tutorial.attention.step import DecodeStep, QuantizedStep
 from pa_tutorial.backends import backend_named
+from pa_tutorial.distributed import paper
 from pa_tutorial.engine import LLM, Engine, SamplingParams
 from pa_tutorial.engine.runner import Runner
 from pa_tutorial.engine.tokenizer import ByteTokenizer
@@ -44,7 +45,7 @@ from tests.kernels.kernel_inputs import problem
 
 
 def public() -> Iterator[tuple[str, Callable]]:
-    """The functions, classes and methods of the four rooms that check what they are given."""
+    """The functions, classes and methods of the rooms that check what they are given."""
     rooms = Path(pa_tutorial.__file__).parent
     for path in sorted(p for room in ROOMS for p in (rooms / room).glob("[!_]*.py")):
         if path.stem.startswith("triton_") and find_spec("triton") is None:
@@ -59,15 +60,20 @@ def public() -> Iterator[tuple[str, Callable]]:
                 yield f"{path.stem}.{one.__qualname__}", one
 
 
-ROOMS = ("paging", "attention", "kernels", "engine")
+ROOMS = ("paging", "attention", "kernels", "engine", "distributed")
 OURS = dict(public())
 
 # By the type of the good input: what is refused in its place, and what is as good as it.
 NO_NUMBERS = ("3", None, True, np.True_, [3], np.arange(2), torch.ones(2), torch.tensor(True))
+NO_NUMBERS += ({3}, 3j, torch.tensor([3]), torch.tensor(3, device="meta"), 10**400)
+NO_NUMBERS += (torch.tensor(3).to_sparse(),)
 BAD = {
+    bool: (None, 0, 1.0, "no", "", [], {True}, np.ones(1), torch.tensor(True), 10**400),
     int: (*NO_NUMBERS, 2.5, 3.0, np.float64(3), torch.tensor(3.0), -1, -(10**30)),
     float: (*NO_NUMBERS, float("nan"), float("inf"), torch.tensor(0.5)),
     list: (
+        *({1, 2}, frozenset({1}), {1: 2}, [torch.tensor([1])], [10**400]),
+        *(torch.tensor([1, 2], device="meta"), torch.tensor([1, 0]).to_sparse()),
         *("12", 3, None, True, 2.5, [1, 2.5], [1.0], [True], ["1"], [None], [[1]], [10**30]),
         *(np.ones(2), np.ones((1, 1), int), torch.ones(2), torch.tensor([True]), torch.tensor(1)),
     ),
@@ -83,6 +89,7 @@ BAD = {
     object: (None, 3, True, 2.5, "text", [3], np.ones(2), torch.ones(2)),
 }
 GOOD = {
+    bool: (np.bool_,),
     int: (np.int64, np.int32, torch.tensor),
     float: (np.float64,),
     list: (np.array, torch.tensor, lambda row: np.array(row[::-1])[::-1], tuple),
@@ -123,13 +130,14 @@ PART = online.part_of(torch.ones(2, 3), torch.ones(3, 4))
 ANY_TENSOR = torch.nn.Parameter(torch.ones(2))  # for an argument that takes any shape
 CPU, FLOAT = torch.device("cpu"), torch.float32
 SERVED = {"requests": (reservations.Request(3, 4),), "memory": reservations.Blocks(9, 4)}
-ENGINE = {"num_blocks": 6, "block_size": 4, "watermark": 1}
+ENGINE = {"num_blocks": 6, "block_size": 4, "watermark": 1, "prefix_caching": True}
 NARROW = {"kv_cache_dtype": None}
 LIMITS = {"token_budget": 8, "chunk_size": 4, "max_num_seqs": 2}
 GEOMETRY = Geometry(64, 16, partition_size=32)
 WARM = {"scores": torch.ones(4), "params": SamplingParams(2, 0.5)}
 DRAWN = {"sample": 0, "num_generated": 0}
 PARAMS = {"max_tokens": 3, "temperature": 0.5, "top_k": 2, "top_p": 0.5, "seed": 1}
+PARAMS |= {"ignore_eos": True}
 STEP = vars(problem(seq_lens=(9, 4), alibi=True).paged("plain"))
 VLLM_STEP = vars(problem(seq_lens=(9, 4), alibi=True).paged("vllm"))
 E4M3 = torch.float8_e4m3fn
@@ -235,16 +243,16 @@ CALLS = [
     (None, QuantizedStep, QUANTIZED_STEP),
     (lambda: DecodeStep(**STEP), "longest", {"max_seq_len": 9}),
     (None, tiny_lm.TinyConfig, {"num_layers": 1, "num_heads": 4, "num_kv_heads": 2, "head_size": 8}
-     | {"max_len": 8, "mlp_ratio": 2, "vocab_size": 16}),
+     | {"max_len": 8, "mlp_ratio": 2, "vocab_size": 16, "alibi": True}),
     (None, tiny_lm.TinyLM, {"config": tiny_lm.TinyConfig()}),
     (small_model, "forward", {"tokens": torch.tensor([1, 2])}
      | {"attention": cached.cached_attention}),
     (None, tiny_lm.encode, {"text": "text"}),
     (None, tiny_lm.save, {"model": small_model(), "path": Path("model.pt")}),
     (None, tiny_lm.load, {"path": tiny_lm.WEIGHTS}),
-    (None, small_model().generate, {"prompt": torch.tensor([1, 2]), "num_tokens": 2}),
-    (None, partial(work.flops_per_token, use_cache=True),
-     {"model": small_model(), "num_tokens": 2}),
+    (None, small_model().generate,
+     {"prompt": torch.tensor([1, 2]), "num_tokens": 2, "use_cache": True}),
+    (None, work.flops_per_token, {"model": small_model(), "num_tokens": 2, "use_cache": True}),
     (None, work.attention_flops_and_bytes, OF_WORK | {"dtype": FLOAT}),
     (None, full.repeat_kv_heads, {"kv": NEW["key"], "num_heads": 2}),
     (None, tiny_lm.decode, {"tokens": [65, 66]}),
@@ -296,11 +304,28 @@ CALLS = [
      {"batch": OURS["batch.build_batch"](planned())}),
     *((engine, lambda engine, **params: engine.add([1], SamplingParams(**params)).params, good)
       for good in (PARAMS, {"num_samples": 2, "stop_tokens": [1, 2]})),
-    (lambda: LLM(small_model()), partial(LLM.generate, prompts=[[1]]), {"arrivals": [2]}),
+    (None, OURS["context.deal_out"], {"step": DecodeStep(**STEP), "rank": 1, "num_ranks": 2}),
+    (None, OURS["heads.require_num_ranks"], {"model": small_model(), "num_ranks": 1}),
+    (None, OURS["paper.decode_time"], {"model": paper.LLAMA_3_1_70B, "device": paper.H100}
+     | {"link": paper.NVLINK_4, "batch": 2, "context": 3, "heads": 4, "contexts": 2}),
+    (lambda: LLM(small_model()), partial(LLM.generate, prompts=[[1]]),
+     {"arrivals": [2], "progress": False}),
 ]  # fmt: skip
 MAY_BE_NONE = {"width", "max_seq_len", "tile_size", "num_shares", "chunk_size", "arrivals"}
 MAY_BE_NONE |= {"alibi_slopes", "attention", "cache_dtype", "caches", "device", "like", "tokenizer"}
 MAY_BE_NONE |= {"kv_cache_dtype"}
+MAY_BE_A_SET = {"stop_tokens"}  # their order means nothing
+
+
+def bad_for(argument: str, good: object) -> Iterator[object]:
+    """What is refused in the place of a good input."""
+    for bad in kinds(BAD, good):
+        is_fine = bad is None and argument in MAY_BE_NONE
+        if not is_fine and not (isinstance(bad, Set) and argument in MAY_BE_A_SET):
+            yield bad
+    if type(good) is Tensor:
+        yield good.to("meta")
+        yield from () if good.dtype in quantization.FLOAT8 else (good.to_sparse(),)
 
 
 def kinds(table: dict[type, tuple], good: object) -> tuple:
@@ -368,11 +393,8 @@ def test_bad_inputs_are_refused_by_name_and_good_ones_taken(
 ) -> None:
     found = []
     for argument, value in good.items():
-        for bad in kinds(BAD, value):
-            if bad is not None or argument not in MAY_BE_NONE:
-                found.append(
-                    (argument, bad, complaint(make, name, good | {argument: bad}, argument))
-                )
+        for bad in bad_for(argument, value):
+            found.append((argument, bad, complaint(make, name, good | {argument: bad}, argument)))
     assert [one for one in found if one[2]] == []
     for argument, value in good.items():
         for kind in kinds(GOOD, value):
@@ -554,6 +576,8 @@ INNER = (
     ),
     "full.unmasked_attention",  # takes no alibi_slopes; all others are tried
     *("checkpoint.[!l]*", "llm.as_list", "tokenizer.*"),
+    # Of many devices: on the ranks themselves; Ranks has a test of its own
+    *("context.[!d]*", "group.*", "heads.[!r]*", "heads.rep*", "paper.[!d]*", "ranks.*", "wire.*"),
 )
 # Anything of its kind: a dictionary to fill, a function, a name; one prompt's error stays with it.
 ANY = {"self", "probe", "extra", "hash_function", "make_runner", "where", "name", "padding"}
@@ -577,7 +601,7 @@ def test_every_public_function_has_an_entry() -> None:
     tried, missing = entries(), {}
     for name, function in OURS.items():
         parameters = inspect.signature(function).parameters.values()
-        wanted = {p.name for p in parameters if p.annotation is not bool and p.kind <= 1}
+        wanted = {p.name for p in parameters if p.kind <= 1}
         left = wanted - tried.get(name, set()) - ANY
         if left and not any(fnmatch(name, pattern) for pattern in INNER):
             missing[name] = sorted(left)

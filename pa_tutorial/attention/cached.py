@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import (
+    require,
     require_dtype,
     require_floats,
     require_memory,
@@ -48,11 +49,10 @@ class KVCache:
         """Bytes of K and V that hold tokens (without the unused reservation)."""
         return self.keys.nbytes + self.values.nbytes
 
-    def require_room(self, num_new_tokens: int) -> None:
-        """Raise ValueError unless this many tokens can be appended."""
-        room = len(self._keys) - self.seq_len
-        if whole_number("num_new_tokens", num_new_tokens, least=0) > room:
-            raise ValueError(f"k holds {num_new_tokens} tokens; the cache has room for {room} more")
+    def require_room(self, num_new_tokens: int, name: str = "num_new_tokens") -> None:
+        """Raise ValueError, with this name for the number, unless so many tokens fit."""
+        number, room = whole_number(name, num_new_tokens, least=0), len(self._keys) - self.seq_len
+        require(number <= room, name, number, f"at most {room}: the cache has room for {room} more")
 
     def append(self, k: Tensor, v: Tensor) -> None:
         """Add the K and V of new tokens, each [num_new_tokens, num_kv_heads, head_size].
@@ -66,7 +66,7 @@ class KVCache:
             require_shape(list(tensor.shape) == new, name, tensor, f"it must be {new}")
             if tensor.dtype != self._keys.dtype:
                 raise ValueError(f"{name} is {tensor.dtype}; it must be {self._keys.dtype}")
-        self.require_room(len(k))
+        self.require_room(len(k), "len(k)")
         start, end = self.seq_len, self.seq_len + len(k)
         self._keys[start:end] = k
         self._values[start:end] = v

@@ -14,12 +14,15 @@ from pa_tutorial.arguments import (
 
 
 def require_heads_that_fit(
-    q: Tensor, num_kv_heads: int, k_head_size: int, alibi_slopes: Tensor | None
+    q: Tensor, name: str, num_kv_heads: int, kv_head_size: int, alibi_slopes: Tensor | None
 ) -> None:
-    """Raise ValueError unless the heads of q match the KV heads, and the slopes the heads of q."""
+    """Raise ValueError unless the heads of q match the KV heads, and the slopes the heads of q.
+
+    name  of the argument that has the KV heads: k or k_cache
+    """
     num_heads, head_size = q.shape[1:]
-    if head_size != k_head_size:
-        raise ValueError(f"k has head_size {k_head_size}; it must be {head_size}, as in q")
+    if head_size != kv_head_size:
+        raise ValueError(f"{name} has head_size {kv_head_size}; it must be {head_size}, as in q")
     require_heads(num_heads, num_kv_heads)
     if alibi_slopes is not None:
         must = f"it must be [{num_heads}], one slope per head"
@@ -47,7 +50,7 @@ def require_attention_inputs(
     num_queries, seq_len = len(q), len(k)
     if not 1 <= num_queries <= seq_len:
         raise ValueError(f"q holds {num_queries} tokens; it must hold 1 to {seq_len}, k's length")
-    require_heads_that_fit(q, *k.shape[1:], alibi_slopes)
+    require_heads_that_fit(q, "k", *k.shape[1:], alibi_slopes)
 
 
 def repeat_kv_heads(kv: Tensor, num_heads: int) -> Tensor:

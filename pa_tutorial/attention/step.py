@@ -95,7 +95,7 @@ class DecodeStep:
             require(is_quantized, "k_cache.dtype", self.k_cache.dtype, allowed)
         num_seqs = q.shape[0]
         _, num_kv_heads, _, head_size = require_caches(self.k_cache, self.v_cache)
-        require_heads_that_fit(q, num_kv_heads, head_size, self.alibi_slopes)
+        require_heads_that_fit(q, "k_cache", num_kv_heads, head_size, self.alibi_slopes)
         if self.alibi_slopes is not None:
             dtype, names = self.alibi_slopes.dtype, ", ".join(map(str, SLOPE_DTYPES))
             require(dtype in SLOPE_DTYPES, "alibi_slopes.dtype", dtype, f"one of {names}")

@@ -11,6 +11,7 @@ from pa_tutorial.arguments import (
     as_row,
     require,
     require_below,
+    require_bool,
     require_heads,
     require_shape,
     require_tensor,
@@ -40,6 +41,7 @@ class TinyConfig:
         for name in ("num_layers", "head_size", "max_len", "mlp_ratio", "vocab_size"):
             object.__setattr__(self, name, whole_number(name, getattr(self, name), least=1))
         require_heads(self.num_heads, self.num_kv_heads)
+        require_bool("alibi", self.alibi)
 
     @property
     def hidden_size(self) -> int:
@@ -145,7 +147,7 @@ class TinyLM(nn.Module):
         positions = torch.arange(first, first + tokens.numel())
         self.require_tokens(tokens, positions)
         for cache in caches:
-            cache.require_room(len(tokens))
+            cache.require_room(len(tokens), "len(tokens)")
         if attention is None:
             attention = cached_attention if caches else causal_attention
         slopes = self.config.alibi_slopes()
@@ -217,6 +219,7 @@ class TinyLM(nn.Module):
         """
         prompt = as_row("prompt", prompt)
         require(len(prompt) > 0, "prompt", "empty", "at least one token")
+        require_bool("use_cache", use_cache)
         room = max(0, self.config.max_len + 1 - len(prompt))  # the last token is never fed back
         num_tokens = whole_number("num_tokens", num_tokens, 0, room)
         caches = self.new_caches(len(prompt) + num_tokens) if use_cache else None
@@ -245,7 +248,7 @@ def save(model: TinyLM, path: Path = WEIGHTS) -> None:
     """Write the weights in float16, at half the size, together with the sizes of the model."""
     require_type(isinstance(model, TinyLM), "model", model, "a TinyLM")
     has_folder = isinstance(path, str | Path) and Path(path).parent.is_dir()
-    require(has_folder, "path", path, "a file in a folder that exists")
+    require(has_folder and bool(Path(path).name), "path", path, "a file in a folder that exists")
     weights = {name: tensor.half() for name, tensor in model.state_dict().items()}
     torch.save({"config": asdict(model.config), "weights": weights}, path)
 

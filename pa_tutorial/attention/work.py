@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require_heads, require_type, whole_number
+from pa_tutorial.arguments import require_bool, require_heads, require_type, whole_number
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.tiny_lm import TinyLM
 from pa_tutorial.private_names import TorchDispatchMode, tree_leaves
@@ -59,6 +59,7 @@ def flops_per_token(model: TinyLM, num_tokens: int, use_cache: bool) -> list[int
     """
     require_type(isinstance(model, TinyLM), "model", model, "a TinyLM")
     num_tokens = whole_number("num_tokens", num_tokens, 1, model.config.max_len)
+    require_bool("use_cache", use_cache)
     tokens = torch.zeros(num_tokens, dtype=torch.int64)
     caches = model.new_caches(num_tokens) if use_cache else None
     counts = []

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from pa_tutorial.arguments import require_type, whole_number
 from pa_tutorial.attention.online import Part, exps_from, part_of
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.paging.layouts import by_token
@@ -43,7 +44,11 @@ def deal_out(step: DecodeStep, rank: int, num_ranks: int) -> ContextShare:
     """Copy the blocks of one rank out of a whole cache into a separate pool.
 
     An engine would write each token to its rank directly; here the whole cache already exists.
+    Raises TypeError or ValueError for anything but a DecodeStep and one of the ranks.
     """
+    require_type(isinstance(step, DecodeStep), "step", step, "a DecodeStep")
+    num_ranks = whole_number("num_ranks", num_ranks, least=1)
+    rank = whole_number("rank", rank, 0, num_ranks - 1)
     # the same width on all ranks, even if some have no block
     width = -(-step.block_tables.shape[1] // num_ranks)
     block_indices = rank + num_ranks * torch.arange(width, device=step.k_cache.device)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from math import inf
 from typing import NoReturn
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 from torch.distributed.rendezvous import rendezvous
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import real_number, require
 from pa_tutorial.tracebacks import ShortInNotebooks
 
 LIMIT = 60.0  # the longest that a rank may keep the others waiting, in seconds
@@ -119,7 +118,7 @@ def joined(limit: float = LIMIT) -> Iterator[Group]:
 
     Raises ValueError if this process wasn't started as a rank, or if limit isn't a time.
     """
-    require(0 < limit < inf, "limit", limit, "seconds, more than 0")
+    require_limit(limit)
     store, rank, num_ranks = next(rendezvous("env://", timeout=START))
     store.set(f"here/{rank}", "")
     store.wait([f"here/{other}" for other in range(num_ranks)], START)
@@ -135,6 +134,12 @@ def joined(limit: float = LIMIT) -> Iterator[Group]:
     except Exception as error:
         group.fail(error)
     dist.destroy_process_group()
+
+
+def require_limit(limit: float) -> None:
+    """Raise TypeError or ValueError unless it is a time that a rank may keep the others waiting."""
+    is_time = 0 < real_number("limit", limit) <= NEVER.total_seconds()
+    require(is_time, "limit", limit, f"seconds, more than 0 and at most {NEVER.days} days")
 
 
 def stay_on_this_mac() -> None:

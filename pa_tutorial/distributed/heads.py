@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, require_type, whole_number
 from pa_tutorial.distributed.group import Group
 from pa_tutorial.engine.runner import Model, ModelConfig
 
@@ -61,7 +61,9 @@ def equal_splits(num_heads: int, num_kv_heads: int, widths: Collection[int]) -> 
 
 
 def require_num_ranks(model: Model, num_ranks: int, name: str = "num_ranks") -> None:
-    """Raise ValueError unless the model can be split over num_ranks."""
+    """Raise TypeError or ValueError unless the model can be split over num_ranks."""
+    require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
+    num_ranks = whole_number(name, num_ranks)
     widths = [layer.in_features for _, last, layer in linear_layers(model) if last in ROWS]
     allowed = equal_splits(model.config.num_heads, model.config.num_kv_heads, widths)
     heads = f"{model.config.num_heads} query heads and {model.config.num_kv_heads} KV heads"

@@ -18,7 +18,7 @@ with many devices, isn't.
 
 from typing import NamedTuple
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, require_type, whole_number
 from pa_tutorial.distributed.heads import equal_splits
 from pa_tutorial.engine.model import LlamaConfig
 
@@ -99,8 +99,18 @@ def decode_time(
 ) -> Times:
     """Time of one step for `batch` sequences of `context` tokens, over heads x contexts devices.
 
-    Raises ValueError if the heads can't be split equally.
+    Raises TypeError or ValueError for anything but whole numbers of at least 1, and if the heads
+    can't be split equally.
     """
+    for name, given, kind in (
+        ("model", model, LlamaConfig),
+        ("device", device, Device),
+        ("link", link, Link),
+    ):
+        require_type(isinstance(given, kind), name, given, f"a {kind.__name__}")
+    numbers = {"batch": batch, "context": context, "contexts": contexts}
+    batch, context, contexts = (whole_number(n, numbers[n], least=1) for n in numbers)
+    heads = whole_number("heads", heads)
     allowed = equal_splits(model.num_heads, model.num_kv_heads, (model.mlp_size, model.vocab_size))
     require(heads in allowed, "heads", heads, f"one of {allowed}")
     matrices = matrix_numbers(model, heads)

@@ -19,8 +19,8 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from pa_tutorial.arguments import require
-from pa_tutorial.distributed.group import LIMIT, joined
+from pa_tutorial.arguments import whole_number
+from pa_tutorial.distributed.group import LIMIT, joined, require_limit
 from pa_tutorial.private_names import PLACE, cloudpickle
 from pa_tutorial.tracebacks import ShortInNotebooks
 
@@ -45,7 +45,8 @@ class Ranks(ExitStack):
 
     def __init__(self, num_ranks: int, limit: float = LIMIT) -> None:
         super().__init__()
-        require(num_ranks >= 1, "num_ranks", num_ranks, "at least 1")
+        num_ranks = whole_number("num_ranks", num_ranks, least=1)
+        require_limit(limit)
         context = _context()
         self.pipes, theirs = zip(*(context.Pipe() for _ in range(num_ranks)), strict=True)
         self.report, report = context.Pipe(duplex=False)

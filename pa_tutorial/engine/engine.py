@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require, require_type
+from pa_tutorial.arguments import require, require_bool, require_type
 from pa_tutorial.engine.batch import build_batch
 from pa_tutorial.engine.request import (
     DEFAULT_PARAMS,
@@ -91,6 +91,7 @@ class Engine:
         **limits: int | None,
     ) -> None:
         require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
+        require_bool("prefix_caching", prefix_caching)
         self.model = model
         # First, because it needs the most memory and refuses what the machine doesn't have.
         self.runner = make_runner(model, stage, num_blocks, block_size, kv_cache_dtype)

@@ -2,14 +2,13 @@
 
 import os
 from collections import deque
-from collections.abc import Iterable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
-from pa_tutorial.arguments import require_type, whole_numbers
+from pa_tutorial.arguments import has_order, require_bool, require_type, whole_numbers
 from pa_tutorial.attention import tiny_lm
 from pa_tutorial.engine.checkpoint import load_checkpoint
 from pa_tutorial.engine.engine import Engine
@@ -87,6 +86,7 @@ class LLM:
         Raises TypeError or ValueError if prompts isn't a list, or if the number of params or
         arrivals is wrong.
         """
+        require_bool("progress", progress)
         prompts = as_list("prompts", prompts, "a list of prompts, such as [prompt]")
         if isinstance(params, SamplingParams):
             params = [params] * len(prompts)
@@ -153,11 +153,7 @@ def load_model(
 
 
 def as_list(name: str, values: object, allowed: str) -> list:
-    """Raise TypeError for a text and for anything that can't be listed."""
-    if (
-        isinstance(values, str)
-        or not isinstance(values, Iterable)
-        or getattr(values, "ndim", 1) == 0
-    ):
+    """Raise TypeError for a text and for anything that can't be listed in an order of its own."""
+    if not has_order(values) or getattr(values, "ndim", 1) == 0:
         raise TypeError(f"{name} is {values!r}; it must be {allowed}")
     return list(values)

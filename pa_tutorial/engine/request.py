@@ -1,9 +1,11 @@
 """What a user asks for, and the sequences that answer it."""
 
+import sys
 from collections.abc import Sequence as Several
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
-from pa_tutorial.arguments import real_number, require, whole_number, whole_numbers
+from pa_tutorial.arguments import real_number, require, require_bool, whole_number, whole_numbers
 from pa_tutorial.paging.block_table import BlockTable
 
 
@@ -40,12 +42,14 @@ class SamplingParams:
         least = {"max_tokens": 1, "num_samples": 1, "top_k": 0, "seed": 0}
         whole = {name: whole_number(name, getattr(self, name), least[name]) for name in least}
         temperature = real_number("temperature", self.temperature)
-        finite = 0 <= temperature < float("inf")
+        finite = 0 <= temperature <= sys.float_info.max
         require(finite, "temperature", temperature, "a finite number, at least 0")
         top_p = real_number("top_p", self.top_p)
         require(0 < top_p <= 1, "top_p", top_p, "in (0, 1]")
+        require_bool("ignore_eos", self.ignore_eos)
         # As a tuple: we don't guard against a custom collection whose `in` misbehaves.
-        stop_tokens = as_token_ids("stop_tokens", self.stop_tokens, vocab_size)
+        stop_tokens = [*self.stop_tokens] if isinstance(self.stop_tokens, Set) else self.stop_tokens
+        stop_tokens = as_token_ids("stop_tokens", stop_tokens, vocab_size)
         return replace(
             self, temperature=temperature, top_p=top_p, stop_tokens=tuple(stop_tokens), **whole
         )

@@ -13,6 +13,7 @@ def require_inputs(scores: Tensor, params: SamplingParams) -> None:
     require_readable("scores", scores)
     require(scores.is_floating_point(), "scores.dtype", scores.dtype, "of real numbers")
     require(scores.dim() == 1, "scores.shape", list(scores.shape), "[vocab_size]")
+    params.checked(len(scores))
 
 
 def probabilities(scores: Tensor, params: SamplingParams) -> Tensor:

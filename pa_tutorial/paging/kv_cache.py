@@ -1,11 +1,18 @@
 """The cache tensors of all layers, and copies between their blocks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require, require_device, require_type, whole_number, whole_numbers
+from pa_tutorial.arguments import (
+    has_order,
+    require,
+    require_device,
+    require_type,
+    whole_number,
+    whole_numbers,
+)
 from pa_tutorial.paging.errors import UnknownBlock
 from pa_tutorial.paging.layouts import (
     CacheLayout,
@@ -128,7 +135,7 @@ def swap_blocks(source: PagedKVCache, destination: PagedKVCache, pairs: Pairs) -
         raise ValueError(f"destination has blocks of {shapes[1]}; source has {shapes[0]}")
     scales = [[None if s is None else s.tolist() for s in p.scales] for p in (source, destination)]
     require(scales[0] == scales[1], "destination.scales", scales[1], f"{scales[0]}, as source")
-    require_type(isinstance(pairs, Iterable), "pairs", pairs, "pairs of block numbers")
+    require_type(has_order(pairs), "pairs", pairs, "pairs of block numbers, in their order")
     pairs = list(pairs)
     sizes = {"source": source.layout.num_blocks, "destination": destination.layout.num_blocks}
     require_known(pairs, sizes)

@@ -321,6 +321,7 @@ def reshape_and_cache(
     slot_mapping      [num_tokens] int64; -1 skips the token (padding, or already in the cache)
     k_scale, v_scale  of an 8-bit cache, which stores number / scale: a number, or [num_kv_heads]
 
+    The cache holds numbers only: gradients of key and value end here.
     Raises TypeError or ValueError, before anything is written, unless each is a tensor with a
     matching shape and dtype, every slot is in the pool, and no two tokens have the same slot.
     Source: vLLM, reshape_and_cache in csrc/cache_kernels.cu.
@@ -383,7 +384,8 @@ def gather(
     num_blocks, block_size = v_tokens.shape[:2]
     block_table = as_row("block_table", block_table)
     seq_len = whole_number("seq_len", seq_len, 0, len(block_table) * block_size)
-    slots = slot_mapping(block_table, torch.arange(seq_len), block_size)
+    used = block_table[: -(-seq_len // block_size)]
+    require_below("block_table", used, num_blocks, "names block")
+    slots = slot_mapping(used, torch.arange(seq_len), block_size)
     place = (slots // block_size, slots % block_size)
-    require_below("block_table", place[0], num_blocks, "names block")
     return k_tokens[place].flatten(2), v_tokens[place]

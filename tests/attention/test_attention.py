@@ -60,10 +60,11 @@ ONE = torch.zeros(1, 2, 8)
 @pytest.mark.parametrize(
     ("k", "v", "message"),
     [
-        (torch.zeros(2, 2, 8), torch.zeros(2, 2, 8), "k holds 2 tokens; .* room for 1 more"),
+        (torch.zeros(2, 2, 8), torch.zeros(2, 2, 8), r"len\(k\) is 2; .* has room for 1 more"),
         (torch.zeros(1, 3, 8), ONE, r"k has shape \[1, 3, 8\]; it must be \[1, 2, 8\]"),
         (ONE, torch.zeros(1, 2, 4), r"v has shape \[1, 2, 4\]; it must be \[1, 2, 8\]"),
         (ONE, torch.zeros(2, 2, 8), r"v has shape \[2, 2, 8\]; it must be \[1, 2, 8\]"),
+        (ONE.half(), ONE, "k is torch.float16; it must be torch.float32"),
         (ONE, ONE.half(), "v is torch.float16; it must be torch.float32"),
     ],
 )

@@ -83,6 +83,20 @@ def test_any_split_and_any_order_of_merging_is_exact(scores, cuts, order) -> Non
     assert_close(output(part), scores, values)
 
 
+@pytest.mark.parametrize("name", ["one", "other"])
+@pytest.mark.parametrize("field", Part._fields)
+def test_a_part_of_another_shape_or_type_is_refused(name: str, field: str) -> None:
+    """Each field of each part by itself: broadcast, it would be merged with the wrong queries."""
+    part = Part(torch.zeros(2, 3), torch.ones(2, 3), torch.ones(2, 3, 8))
+    value = getattr(part, field)
+    for wrong, message in (
+        (value[:1], rf"^{name} has shapes .*; m, l and acc must have "),
+        (value.int(), rf"{name}.{field}.dtype is torch.int32; it must be of real numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            merge(**{"one": part, "other": part} | {name: part._replace(**{field: wrong})})
+
+
 def test_the_order_of_two_parts_changes_no_bit() -> None:
     qk, v = torch.randn(4, 1, 29), torch.randn(4, 29, 64)
     one, other = part_of(qk[..., :9], v[:, :9]), part_of(qk[..., 9:], v[:, 9:])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.paged import paged_gather, paged_online
+from pa_tutorial.attention.paged import flatten_queries, paged_gather, paged_online
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels import launch
 from pa_tutorial.kernels.cpu_backend import paged_attention_cpu
@@ -36,7 +36,7 @@ REFUSED = [  # the field, how it is changed, a piece of the message
     ("q", lambda q: q[0], r"q has shape \[4, 16\]; it must have 3 dimensions"),
     ("q", lambda q: q[:2], r"block_tables has shape \[3, 5\]; .* each of the 2 sequences in q"),
     ("q", lambda q: q[:, :3], "num_kv_heads is 2; it must be a divisor of num_heads, which is 3"),
-    ("q", lambda q: q[..., :8], "k has head_size 16; it must be 8, as in q"),
+    ("q", lambda q: q[..., :8], "^k_cache has head_size 16; it must be 8, as in q"),
     ("k_cache", lambda k: k[0, 0], "k_cache has shape"),
     ("v_cache", lambda v: v[:-1], "v_cache is .*; with this k_cache it must be"),
     ("v_cache", lambda v: v.half(), "v_cache is .*float16; .*float32"),
@@ -74,6 +74,61 @@ def test_a_view_that_is_negated_when_read_is_refused(name: str) -> None:
     negated = torch._neg_view(-getattr(step, name))
     with pytest.raises(ValueError, match=rf"{name} is a view .* {name}.resolve_neg"):
         replace(step, **{name: negated})
+
+
+def with_stride(tensor: Tensor, axis: int) -> Tensor:
+    """An empty tensor of this shape, with twice the stride on one axis."""
+    strides = [stride * (1 + (place == axis)) for place, stride in enumerate(tensor.stride())]
+    return torch.empty_strided(tensor.shape, strides)
+
+
+@pytest.mark.parametrize(("layout", "k_dims"), [("vllm", 3), ("plain", 2)])
+@pytest.mark.parametrize("name", ["q", "k_cache", "v_cache"])
+def test_another_stride_on_any_one_axis_is_refused(layout: str, k_dims: int, name: str) -> None:
+    """Only that of the sequences is free; k_dims is how many dimensions of K a head's block has."""
+    step = PROBLEM.paged(layout)
+    tensor, dims = getattr(step, name), k_dims if name == "k_cache" else 2
+    for axis in range(name == "q", tensor.dim()):
+        of_a_block = axis >= tensor.dim() - dims
+        place = rf"{name}.stride\(\)\[-{dims}:\]" if of_a_block else r"v_cache.stride\(\)\[:2\]"
+        with pytest.raises(ValueError, match=rf"{place} is .*; it must be "):
+            replace(step, **{name: with_stride(tensor, axis)}).require_strides(k_dims, 2)
+
+
+@pytest.mark.parametrize("names", [("q",), ("k_cache", "v_cache")])
+def test_sequences_may_have_gaps_and_k_and_v_the_same_ones(names: tuple[str, ...]) -> None:
+    step = PROBLEM.paged("plain")
+    changed = {name: with_stride(getattr(step, name), 0) for name in names}
+    replace(step, **changed).require_strides(2, 2)
+
+
+def test_max_seq_len_is_from_the_longest_sequence_to_the_room_of_a_table() -> None:
+    step = PROBLEM.paged("plain")
+    assert [step.longest(given) for given in (None, 13, 20)] == [13, 13, 20]
+    for given in (12, 21):
+        with pytest.raises(ValueError, match=rf"max_seq_len is {given}; it must be 13 to 20: "):
+            step.longest(given)
+
+
+@pytest.mark.parametrize("name", ["block_tables", "seq_lens", "query_lens"])
+def test_flattened_queries_need_one_row_or_number_per_sequence(name: str) -> None:
+    step = PROBLEM.paged("plain")
+    given = {"block_tables": step.block_tables, "seq_lens": step.seq_lens}
+    given |= {"query_lens": torch.tensor([13, 1, 2])}
+    tables, lens = flatten_queries(**given)
+    assert lens.tolist() == [*range(1, 14), 5, 7, 8]
+    assert torch.equal(tables, step.block_tables[[0] * 13 + [1, 2, 2]])
+    bad = [
+        (given[name][:2], rf"{'seq_lens' if name == 'block_tables' else name}.shape is "),
+        (given[name][None], rf"{name}.shape is "),
+        (given[name].float(), rf"{name}.dtype is torch.float32; it must be torch.int32 or"),
+    ]
+    for tensor, message in bad:
+        with pytest.raises(ValueError, match=message):
+            flatten_queries(**given | {name: tensor})
+    for wrong in (0, 6):
+        with pytest.raises(ValueError, match=rf"query_lens\[1\] is {wrong}; it must be 1 to 5"):
+            flatten_queries(**given | {"query_lens": torch.tensor([13, wrong, 2])})
 
 
 def test_a_scale_that_is_no_float32_is_refused() -> None:

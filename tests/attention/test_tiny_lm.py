@@ -44,6 +44,15 @@ def test_training_lowers_the_loss() -> None:
     assert loss < 4.0
 
 
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_text_may_grow_one_token_past_the_last_position(use_cache: bool) -> None:
+    """The last token is never fed back, so it needs no position."""
+    model, prompt = TinyLM(TinyConfig(num_layers=1, max_len=6)), encode("text")
+    assert len(model.generate(prompt, 3, use_cache)) == 3
+    with pytest.raises(ValueError, match="num_tokens is 4; it must be 0 to 3"):
+        model.generate(prompt, 4, use_cache)
+
+
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
@@ -63,7 +72,7 @@ def test_bad_tokens_are_refused_before_the_cache_changes(tokens, message) -> Non
 def test_a_cache_too_small_is_refused_before_any_layer_changes() -> None:
     model = TinyLM()
     caches = [*model.new_caches(8)[:-1], *model.new_caches(4)[-1:]]  # only the last is too small
-    with pytest.raises(ValueError, match="room for 4 more"):
+    with pytest.raises(ValueError, match=r"len\(tokens\) is 5; .* room for 4 more"):
         model(torch.zeros(5, dtype=torch.int64), caches)
     assert [cache.seq_len for cache in caches] == [0, 0]
 

@@ -87,6 +87,21 @@ def serve_all(group: Group, name: str) -> Served | None:
     return serve(new_model(name), None, group, answer_all, **TIGHT)
 
 
+def answer_from_8_bits(llm: LLM) -> tuple[torch.dtype, list[list[list[int]]]]:
+    """The dtype of the cache, and two answers."""
+    params = SamplingParams(max_tokens=12, ignore_eos=True)
+    done = llm.generate([[1, 5, 9, 2] * 4, [3, 4, 5]], params, progress=False)
+    return llm.engine.runner.cache.layout.dtype, [one.token_ids for one in done]
+
+
+def serve_from_8_bits(group: Group) -> list[tuple]:
+    """By the ranks, and by one device; on rank 0 only."""
+    options = TIGHT | {"kv_cache_dtype": "fp8"}
+    found = serve(tiny_lm.load(), None, group, answer_from_8_bits, **options)
+    here = LLM(tiny_lm.load(), None, **options)
+    return [] if found is None else [found, answer_from_8_bits(here)]
+
+
 @cache
 def one_device(name: str) -> Served:
     """What one device answers."""

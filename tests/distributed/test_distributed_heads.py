@@ -7,14 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from pa_tutorial.attention import tiny_lm
 from pa_tutorial.distributed.group import Group
 from pa_tutorial.distributed.heads import heads_of, require_num_ranks, shard_heads
 from pa_tutorial.distributed.runner import serve
 from pa_tutorial.distributed.wire import Wire
 from pa_tutorial.engine import LLM, SamplingParams
 from pa_tutorial.engine.model import Llama
-from tests.distributed.distributed_serving import LLAMA, TIGHT, new_model
+from tests.distributed.distributed_serving import LLAMA, new_model
 
 
 @pytest.mark.parametrize(
@@ -85,17 +84,3 @@ def test_a_step_sends_hashes_sums_and_scores_and_no_more_with_a_longer_context(
         assert scores == ("all_gather", 2 * own_scores * 8)
     growth = found[-3 - sums][1] - found[5 + sums][1]
     assert growth <= 4 * 2 * 3 + 16, "3 blocks more, of 2 sequences"
-
-
-def test_ranks_answer_from_an_8_bit_cache_as_one_device_does(ranks_of: Callable) -> None:
-    options = TIGHT | {"kv_cache_dtype": "fp8"}
-
-    def work(llm: LLM) -> list[list[list[int]]]:
-        assert llm.engine.runner.cache.layout.dtype == torch.float8_e4m3fn
-        params = SamplingParams(max_tokens=12, ignore_eos=True)
-        done = llm.generate([[1, 5, 9, 2] * 4, [3, 4, 5]], params, progress=False)
-        return [completion.token_ids for completion in done]
-
-    expected = work(LLM(tiny_lm.load(), None, **options))
-    found = ranks_of(2).run(lambda group: serve(tiny_lm.load(), None, group, work, **options))
-    assert found[0] == expected

@@ -12,7 +12,9 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 
+from pa_tutorial.distributed import ranks
 from pa_tutorial.distributed.group import Group, hash_of
 from pa_tutorial.distributed.ranks import Ranks, RanksLost
 from pa_tutorial.distributed.runner import serve
@@ -66,6 +68,26 @@ def test_the_last_word_names_the_rank_that_is_lost_and_no_other(
         return dist.all_reduce(torch.zeros(1))
 
     assert last_word.lower() in lost(meet, num_ranks=3).lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0,), "num_ranks is 0; it must be at least 1"),
+        (("2",), "num_ranks is of type str; it must be a whole number"),
+        ((True,), "num_ranks is of type bool; it must be a whole number"),
+        ((2, 0), "limit is 0; it must be seconds, more than 0 and at most 7 days"),
+        ((2, 10**400), f"limit is {10**400}; it must be seconds"),
+        ((2, "60"), "limit is of type str; it must be a real number"),
+    ],
+    ids=lambda one: str(one)[:20],
+)
+def test_bad_arguments_are_refused_before_a_process_starts(
+    arguments: tuple, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "_context", None)
+    with pytest.raises((TypeError, ValueError), match=message):
+        Ranks(*arguments)
 
 
 def test_a_rank_that_dies_between_two_runs_is_named() -> None:
@@ -124,6 +146,22 @@ def test_no_rank_outlives_its_parent(is_killed: bool) -> None:
             parent.kill()
         assert parent.wait(20) == (-signal.SIGKILL if is_killed else 0)
         assert not still_there(pids, 20.0)
+
+
+def test_a_failing_rank_leaves_its_number_and_what_it_was_doing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where torchrun looks for it; then the process ends at once."""
+    recorded = []
+    monkeypatch.setattr(ErrorHandler, "record_exception", lambda _, error: recorded.append(error))
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    group = Group(1, 2, torch.device("cpu"), *[None] * 3, doing="step 2")
+    with pytest.raises(SystemExit) as ended:
+        group.fail(ArithmeticError("a layer broke"))
+    assert ended.value.code == 1
+    (last_word,) = recorded
+    assert repr(last_word) == "ArithmeticError('a layer broke')"
+    assert last_word.__notes__ == ["This is rank 1, in step 2."]
 
 
 # What ranks agree on, and what they send.

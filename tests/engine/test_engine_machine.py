@@ -42,7 +42,7 @@ class Driver:
             block_size=pick([1, 2, 3, 4]),
             prefix_caching=pick([True, True, False]),
             watermark=pick([0, 0, 1, 2]),
-            token_budget=pick([2, 4, 8, 40]),
+            token_budget=pick([1, 2, 4, 8, 40]),
             chunk_size=pick([1, 2, 5, None]),
             max_num_seqs=pick([2, 4, 8]),
         )

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pa_tutorial.engine import LLM, SamplingParams, load_checkpoint
+from pa_tutorial.engine.batch import build_batch
 from pa_tutorial.kernels.cpu_backend import cpu_backend
 from tests.engine.engine_helpers import VOCAB_SIZE, require_all_returned, small_model
 
@@ -37,8 +38,11 @@ REFUSED = [
     ([1] * 62, f"{LONG} is 65; it must be at most 64, the positions"),
     ("text", "prompt is text; this model has no tokenizer"),
     (5, "prompt is 5; it must be text or token ids"),
+    ({3, 1}, "prompt is {1, 3}; it must be text or token ids"),
     ({"max_tokens": 0}, f"max_tokens is 0; {COUNT}"),
     ({"temperature": -0.1}, f"temperature is -0.1; {FINITE}"),
+    ({"temperature": 10**400}, f"temperature is {10**400}; {FINITE}"),
+    ({"ignore_eos": "no"}, "ignore_eos is of type str; it must be True or False"),
     ({"top_p": 0.0}, f"top_p is 0.0; {PART}"),
     ({"top_p": 1.1}, f"top_p is 1.1; {PART}"),
     ({"num_samples": 0}, f"num_samples is 0; {COUNT}"),
@@ -47,7 +51,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "message"), REFUSED, ids=[message for _, message in REFUSED])
+@pytest.mark.parametrize(("bad", "message"), REFUSED, ids=[message[:80] for _, message in REFUSED])
 def test_a_bad_request_is_refused_alone(bad: object, message: str) -> None:
     """Between two good ones, which get the tokens that they get alone."""
     prompt, params = ([1, 2], replace(PARAMS, **bad)) if isinstance(bad, dict) else (bad, PARAMS)
@@ -76,6 +80,8 @@ def generating(*arguments: object) -> Callable:
     ("call", "message"),
     [
         (generating("text"), "prompts is 'text'; it must be a list of prompts"),
+        (generating({"a", "b"}), "it must be a list of prompts"),
+        (generating({"a": 1}), "prompts is {'a': 1}; it must be a list of prompts"),
         (generating(5), "prompts is 5; it must be a list of prompts"),
         (generating([[1]], 5), "params is 5; it must be SamplingParams, or a list of them"),
         (generating([[1]], [PARAMS] * 2), "params has 2; it must be one for each prompt"),
@@ -94,6 +100,33 @@ def test_unsuitable_arguments_are_refused(call: Callable, message: str) -> None:
     with pytest.raises((TypeError, ValueError)) as raised:
         call()
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("stage", ["paged_gather", "paged_online"])
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("block_tables", 9, r"block_tables\[1\] names block 9; it must be 0 to 8"),
+        ("block_tables", -1, r"block_tables\[1\] names block -1; it must be 0 to 8"),
+        ("seq_lens", 0, r"seq_lens\[1\] is 0; it must be 1 to 4"),
+        ("seq_lens", 5, r"seq_lens\[1\] is 5; it must be 1 to 4"),
+    ],
+)
+def test_a_bad_step_is_refused_by_a_new_launch_and_by_one_used_again(
+    stage: str, name: str, value: int, message: str
+) -> None:
+    engine = make_llm(stage=stage).engine
+    for token in (1, 2):
+        engine.add([token], PARAMS)
+    batch, runner = build_batch(engine.scheduler.schedule()), engine.runner
+    wrong = getattr(batch, name).clone()
+    wrong[1] = value
+    with pytest.raises(ValueError, match=message):
+        runner.run(replace(batch, **{name: wrong}))
+    scores = runner.run(batch)  # from here on, there is a launch for such a step
+    with pytest.raises(ValueError, match=message):
+        runner.run(replace(batch, **{name: wrong}))
+    assert torch.equal(runner.run(batch), scores)
 
 
 def test_parameters_of_another_type_are_refused_alone() -> None:
@@ -123,10 +156,11 @@ def test_an_interrupt_leaves_an_empty_pool_to_the_next_call(
 
 @pytest.mark.parametrize("kind", [set, np.array, torch.tensor])
 def test_token_ids_may_come_in_any_collection(kind: Callable) -> None:
-    """As stop tokens, and as a prompt: small numbers keep their order in a set."""
+    """As stop tokens, and, where they have an order, as a prompt."""
     expected = alone(GOOD[0])
     params = SamplingParams(max_tokens=4, stop_tokens=kind([expected[1]]))
-    for completion in make_llm().generate([kind(GOOD[0])] * 2, params, progress=False):
+    prompt = list(GOOD[0]) if kind is set else kind(GOOD[0])
+    for completion in make_llm().generate([prompt] * 2, params, progress=False):
         assert completion.finish_reasons == ["stop"]
         assert completion.token_ids == [expected[: expected.index(expected[1]) + 1]]
 

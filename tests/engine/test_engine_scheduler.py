@@ -37,6 +37,16 @@ PLANS = {
         [(8, 3)] * 3,
         [{0: 6, 1: 4}, {0: 2, 1: 4, 2: 4}, {0: 1, 1: 1, 2: 4}],
     ),
+    "a budget of one token goes on, token by token": (
+        {"token_budget": 1},
+        [(2, 2), (1, 1)],
+        [{0: 1}, {0: 1}, {0: 1}, {1: 1}],
+    ),
+    "the last token of a budget is used, by one that runs and by one that is let in": (
+        {"token_budget": 3, "chunk_size": 2},
+        [(2, 2), (1, 2)],
+        [{0: 2, 1: 1}, {0: 1, 1: 1}],
+    ),
     "after a preemption no sequence is let in": (
         {"num_blocks": 4},
         [(8, 4), (4, 4), (1, 1)],

@@ -53,6 +53,7 @@ class Sequence:
 FEW_TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=6)
 WHICH = st.integers(0, 11)
 KEEP = st.integers(0, 12)
+SKIP = st.integers(0, 4)
 
 
 class BlockMachine(stateful.RuleBasedStateMachine):
@@ -78,12 +79,15 @@ class BlockMachine(stateful.RuleBasedStateMachine):
     # The operations
 
     @stateful.precondition(lambda self: len(self.sequences) < MOST_SEQUENCES)
-    @stateful.rule(tokens=FEW_TOKENS, extra=st.sampled_from([0, 0, 0, 1]), keep=KEEP, which=WHICH)
-    def start(self, tokens: list[int], extra: int, keep: int, which: int) -> None:
+    @stateful.rule(
+        tokens=FEW_TOKENS, extra=st.sampled_from([0, 0, 0, 1]), keep=KEEP, skip=SKIP, which=WHICH
+    )
+    def start(self, tokens: list[int], extra: int, keep: int, skip: int, which: int) -> None:
         known = self.sequences + self.freed
-        if keep and known:  # like another
+        if keep and known:  # like another, perhaps without a piece in the middle
             other = known[which % len(known)]
-            tokens, extra = other.tokens[:keep] + tokens, other.table.extra
+            later = other.tokens[keep + skip :][:4] if skip else []
+            tokens, extra = other.tokens[:keep] + later + tokens, other.table.extra
         sequence = Sequence(BlockTable(self.device, self.block_size, extra), [])
         if self.grow(sequence, tokens):
             self.sequences.append(sequence)

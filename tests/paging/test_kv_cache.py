@@ -61,6 +61,22 @@ def test_an_unknown_block_is_refused_before_anything_is_copied() -> None:
     assert contents(cache) == [0, 1, 2, 3, 4, 5]
 
 
+def test_each_block_of_a_swap_is_looked_up_in_its_own_pool() -> None:
+    """One pool has blocks 0 to 5, the other 0 to 3."""
+    large, small = numbered_cache("vllm"), make_cache("vllm", num_blocks=4)
+    for pools, pair, side in (
+        ((small, large), (4, 1), "source"),
+        ((large, small), (1, 4), "destination"),
+    ):
+        with pytest.raises(UnknownBlock, match=f"{side} block is 4; the pool has 0 to 3"):
+            swap_blocks(*pools, [(1, 2), pair])
+        assert contents(large) == [0, 1, 2, 3, 4, 5]
+        assert all(cache.isnan().all() for cache in (*small.k, *small.v))
+    swap_blocks(large, small, [(5, 3)])
+    swap_blocks(small, large, [(3, 4)])
+    assert contents(large) == [0, 1, 2, 3, 5, 5]
+
+
 @pytest.mark.parametrize(
     "bad", [(1.0, 3), (1, True), (1,), (1, 2, 3), "12", ("1", 2), 7, [None, 2]]
 )
@@ -88,15 +104,23 @@ def test_a_swap_between_pools_with_other_blocks_is_refused(changes) -> None:
     assert all(cache.isnan().all() for cache in (*destination.k, *destination.v))
 
 
-def test_a_swap_between_pools_with_other_scales_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("k_scale", r"destination.scales is \[\[1.0\], \[1.0\]\]; it must be \[\[0.5\], \[1.0\]\]"),
+        ("v_scale", r"destination.scales is \[\[1.0\], \[1.0\]\]; it must be \[\[1.0\], \[0.5\]\]"),
+    ],
+)
+def test_a_swap_between_pools_with_other_scales_is_refused(name: str, message: str) -> None:
     """The same bytes would be other numbers there."""
     layout = LAYOUTS["plain"](2, 1, 16, 4, torch.float8_e4m3fn)
-    source, same, other = (PagedKVCache(layout, 1, k_scale=scale) for scale in (0.5, 0.5, 1.0))
+    source, same, other = (PagedKVCache(layout, 1, **{name: scale}) for scale in (0.5, 0.5, 1.0))
     key, value = torch.ones(2, 4, 1, 16)
     source.write(0, key, value, torch.arange(4))
     swap_blocks(source, same, [(0, 1)])
-    assert torch.equal(same.read(0, torch.tensor([1]), 4)[0], key)
-    with pytest.raises(ValueError, match=r"destination.scales is \[\[1.0\], .*must be \[\[0.5\]"):
+    for found, written in zip(same.read(0, torch.tensor([1]), 4), (key, value), strict=True):
+        assert torch.equal(found, written)
+    with pytest.raises(ValueError, match=message):
         swap_blocks(source, other, [(0, 1)])
     assert other.k[0].float().isnan().all()
 
@@ -111,6 +135,11 @@ def test_layers_are_written_and_read_apart(layout) -> None:
     assert torch.equal(k, key)
     assert torch.equal(v, value)
     assert all(tensor.isnan().all() for tensor in (cache.k[0], cache.v[0]))
+    for layer in (-1, 2):
+        with pytest.raises(ValueError, match=f"layer is {layer}; it must be 0 to 1"):
+            cache.write(layer, key, value, slots)
+        with pytest.raises(ValueError, match=f"layer is {layer}; it must be 0 to 1"):
+            cache.read(layer, torch.tensor([5, 2]), 6)
     tensors = [*cache.k, *cache.v]
     assert cache.bytes_per_block * 6 == sum(t.numel() * t.element_size() for t in tensors)
 

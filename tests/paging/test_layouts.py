@@ -149,20 +149,35 @@ def test_a_refused_write_changes_no_bit(name, slots, changes, message) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda cache: cache.requires_grad_(), "v_cache.requires_grad is True"),
-        (lambda cache: cache[:1].expand(cache.shape), r"v_cache.stride\(\) is \(0, "),
-        (lambda cache: of_inference_mode(cache), "v_cache is of torch.inference_mode"),
+        (lambda cache: cache.requires_grad_(), ".requires_grad is True"),
+        (lambda cache: cache[:1].expand(cache.shape), r".stride\(\) is \(0, "),
+        (lambda cache: of_inference_mode(cache), " is of torch.inference_mode"),
     ],
     ids=["gradient", "expanded", "inference"],
 )
+@pytest.mark.parametrize(("name", "other"), [("k_cache", "v_cache"), ("v_cache", "k_cache")])
 def test_a_cache_that_cannot_be_written_is_refused_before_the_other_is(
-    change: Callable, message: str
+    name: str, other: str, change: Callable, message: str
 ) -> None:
-    k_cache, v_cache = used_caches(make("plain"))
-    before, tokens = k_cache.clone(), tokens_for(make("plain"), 2)
-    with pytest.raises(ValueError, match=message):
-        reshape_and_cache(*tokens, k_cache, change(v_cache), torch.tensor([1, 2]))
-    assert same_bits(k_cache, before)
+    caches = dict(zip(("k_cache", "v_cache"), used_caches(make("plain")), strict=True))
+    before, tokens = caches[other].clone(), tokens_for(make("plain"), 2)
+    caches[name] = change(caches[name])
+    with pytest.raises(ValueError, match=name + message):
+        reshape_and_cache(*tokens, **caches, slot_mapping=torch.tensor([1, 2]))
+    assert same_bits(caches[other], before)
+
+
+@EACH_LAYOUT
+@pytest.mark.parametrize("find", ["k_place", "v_place", "k_element", "v_element"])
+def test_a_place_outside_the_cache_is_refused_on_each_axis(name: str, find: str) -> None:
+    layout, ends = make(name), {"block": 5, "head": 2, "token": 4, "dim": 16}
+    last = {axis: end - 1 for axis, end in ends.items()}
+    getattr(layout, find)(**last)
+    for axis, end in ends.items():
+        for outside in (-1, end):
+            message = f"{axis} is {outside}; it must be 0 to {end - 1}"
+            with pytest.raises(ValueError, match=message):
+                getattr(layout, find)(**last | {axis: outside})
 
 
 def of_inference_mode(tensor: Tensor) -> Tensor:
@@ -201,7 +216,9 @@ def gathered(table: list[int], seq_len: int, k_dtype: torch.dtype = torch.float3
         (lambda: slot_mapping([5, 2], [3, -1], 8), "positions holds -1; .* must be 0 to 15"),
         (lambda: slot_mapping([5, 2], [3, 16], 8), "positions holds 16; .* must be 0 to 15"),
         (lambda: slot_mapping([-1], [3], 4), "block_table names block -1"),
+        (lambda: slot_mapping({5, 2}, [3], 8), "block_table is of type set; .* one row of whole"),
         (lambda: gathered([1, 3], 5), "block_table names block 3; it must be 0 to 2"),
+        (lambda: gathered([1, -1], 5), "block_table names block -1; it must be 0 to 2"),
         (lambda: gathered([1], 4, torch.half), "v_cache is .*float32; .* be .*float16"),
     ],
 )

@@ -1,5 +1,8 @@
 """Named blocks: their hash, looking before appending, and forgetting: what the engine needs."""
 
+from collections.abc import Callable
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -30,6 +33,59 @@ def test_equal_extras_of_other_types_share_no_block(extras, hash_function) -> No
     found = [BlockTable(pool, BLOCK_SIZE, extra).look_up(words(0, 5)) for extra in extras]
     named = len(pool.named_blocks())  # with one hash for all, only the first gets a name
     assert [one.num_cached for one in found] == [4] * named + [0] * (len(extras) - named)
+
+
+CHAINS = list(product("ABC", repeat=3))
+
+
+def tokens_of(chain: tuple[str, ...]) -> list[int]:
+    return [10 * ord(block) + place for block in chain for place in range(BLOCK_SIZE)]
+
+
+def token_by_token(pool: PrefixCachingAllocator, tokens: list[int]) -> BlockTable:
+    table = BlockTable(pool, BLOCK_SIZE)
+    for token in tokens:
+        table.append([token])
+    return table
+
+
+def by_a_fork(pool: PrefixCachingAllocator, tokens: list[int]) -> BlockTable:
+    """Which copies the second block to write to it, like the sequence that it comes from."""
+    origin = sequence(pool, tokens[:6])
+    fork = origin.fork()
+    fork.append(tokens[6:])
+    origin.append([7, 7])
+    return fork
+
+
+def by_a_swap(pool: PrefixCachingAllocator, tokens: list[int]) -> BlockTable:
+    table = sequence(PrefixCachingAllocator(6), tokens)
+    table.move_to(pool)
+    return table
+
+
+@pytest.mark.parametrize("write", [sequence, token_by_token, by_a_fork, by_a_swap])
+def test_exactly_the_blocks_of_a_common_prefix_are_found(write: Callable) -> None:
+    """Each block is known after the one before it: not after the first one, or after none."""
+    for known in CHAINS:
+        pool = PrefixCachingAllocator(9)
+        write(pool, tokens_of(known))
+        for asked in CHAINS:
+            common = next((place for place in range(3) if known[place] != asked[place]), 3)
+            found = BlockTable(pool, BLOCK_SIZE).look_up([*tokens_of(asked), 7]).num_cached
+            assert found == common * BLOCK_SIZE, (known, asked)
+
+
+@pytest.mark.parametrize("num_evicted", range(4))
+def test_after_an_eviction_the_blocks_before_it_are_found(num_evicted: int) -> None:
+    """And none when its number holds other tokens, after the same block or another."""
+    pool = PrefixCachingAllocator(4)
+    sequence(pool, tokens_of(("A", "B", "C"))).free()
+    other = BlockTable(pool, BLOCK_SIZE, extra="other")
+    other.append(tokens_of(("A", "B", "C"))[: num_evicted * BLOCK_SIZE])
+    for extra, blocks in ((None, 3 - num_evicted), ("other", num_evicted)):
+        table = BlockTable(pool, BLOCK_SIZE, extra)
+        assert table.look_up([*tokens_of(("A", "B", "C")), 7]).num_cached == blocks * BLOCK_SIZE
 
 
 @BOTH

@@ -55,6 +55,12 @@ def test_slots_are_counted_once_at_every_step(memory) -> None:
         ([(3, 4)], Blocks(16, 4), {1: [4, 0, 0, 0, 12], 2: [5, 2, 1, 0, 8], 4: [7, 0, 1, 0, 8]}),
         ([(1, 7)], Blocks(8, 8), {1: [2, 6, 0, 0, 0]}),  # each will be filled
         ([(7, 1)], Blocks(11, 8), {1: [8, 0, 0, 0, 3]}),  # a rest smaller than a block stays free
+        # The third wants 4 slots: at first 2 are free, then exactly 4, but 2 and 2, and then all 8.
+        (
+            [(1, 1), (1, 3), (1, 3)],
+            Contiguous(8, "oracle"),
+            {1: [4, 2, 0, 0, 2], 2: [3, 1, 0, 4, 0], 3: [4, 0, 0, 4, 0], 4: [2, 2, 0, 0, 4]},
+        ),
     ],
 )
 def test_slots_of_each_kind_by_hand(requests, memory, after) -> None:
