@@ -12,6 +12,7 @@ from pa_tutorial.exercises.grading import (
     require_tensors,
     whole_numbers,
 )
+from pa_tutorial.exercises.triton_grading import run_kernel, tl
 from pa_tutorial.walk.calls import AnswerError
 
 ROW = torch.tensor([1.0, torch.nan])
@@ -87,3 +88,13 @@ def test_what_is_not_as_many_floats_is_refused(result: object) -> None:
     with pytest.raises(AnswerError, match="it must return 2 floats: m, l"):
         require_floats(result, ("m", "l"))
     assert require_floats((0.5, 1), ("m", "l")) == [0.5, 1.0]
+
+
+def clears_a_nan(x_ptr):
+    tl.store(x_ptr + 1, 0.0)
+
+
+@pytest.mark.triton
+def test_a_triton_kernel_that_clears_a_nan_of_its_input_is_refused() -> None:
+    with pytest.raises(AnswerError, match="the kernel changed x_ptr; it must only read it"):
+        run_kernel(clears_a_nan, (1, 1, 1), x_ptr=ROW.clone())
