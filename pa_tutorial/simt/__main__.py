@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
 from time import perf_counter
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 
 import numpy as np
 
@@ -66,14 +66,14 @@ class Session:
 
     def __init__(self, replays: bool) -> None:
         self.replays = replays
-        self.kernels: dict[FunctionType, Kernel] = {}
+        self.kernels: dict[Callable, Kernel] = {}
         self.first: Report | None = None  # of the launch that was run again
 
     def launch(
         self, kernel: Callable, grid: Size, block: Size, *args: object, **options: object
     ) -> Report:
         name = kernel.py_func.__name__
-        one = self.kernels.setdefault(kernel.py_func, Kernel(name))
+        one = self.kernels.setdefault(kernel, Kernel(name))
         one.launches += 1
         if one.launches == 1:
             options["trace"] = 0

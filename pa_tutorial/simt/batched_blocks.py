@@ -186,9 +186,9 @@ def run_batched(machine: Machine, body: Body, arguments: dict[str, object], at_e
     return True
 
 
-def saved(arguments: dict[str, object]) -> Callable[[], None]:
+def saved(values: Iterable[object]) -> Callable[[], None]:
     """Copies the memory that the kernel may write to; calling the result restores it."""
-    arrays = [value for value in arguments.values() if isinstance(value, Array)]
+    arrays = [value for value in values if isinstance(value, Array)]
     memories = {id(a.memory): a.memory for a in arrays if not a.memory.only_read}.values()
     kept = [(m, m.data.copy(), None if m.written is None else m.written.copy()) for m in memories]
 

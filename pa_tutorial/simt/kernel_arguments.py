@@ -1,7 +1,7 @@
 """Arguments of a launch, as the kernel sees them: arrays with addresses, numbers, tuples."""
 
 import ctypes
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FunctionType
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from pa_tutorial.simt.arithmetic import DTYPES, TYPES, plain
 from pa_tutorial.simt.machine import Machine
 from pa_tutorial.simt.memory import Array, Memory, contiguous, root_extent
-from pa_tutorial.simt.names import names_of, plain_function
+from pa_tutorial.simt.names import function_behind, names_of
 
 
 def convert(
@@ -17,26 +17,30 @@ def convert(
     arguments: dict[str, object],
     found: dict[str, np.ndarray],
     may_be_written: Collection[str],
-) -> dict[str, object]:
-    """Arguments as the kernel sees them. Arrays that share bytes share one Memory.
+    others: Mapping[object, tuple[str, np.ndarray]],
+) -> tuple[dict[str, Array], dict[object, Array]]:
+    """Arrays as the kernel sees them. Those that share bytes share one Memory.
 
     found           the arguments that are arrays, as NumPy arrays
     may_be_written  names of arguments; a memory that none of them views is read-only
+    others          global device arrays, with their names; they may be written
     """
-    memories = _memories(machine, [_extent(arguments[name], found[name]) for name in found])
-    converted = {
-        name: _view(name, found[name], memories) if name in found else plain_number(name, value)
-        for name, value in arguments.items()
-    }
+    extents = [_extent(arguments[name], found[name]) for name in found]
+    extents += [root_extent(array) for _, array in others.values()]
+    memories = _memories(machine, extents)
+    converted = {name: _view(name, array, memories) for name, array in found.items()}
     for _, memory in memories:
         views = (name for name in found if converted[name].memory is memory)
         memory.only_read = not any(name in may_be_written for name in views)
-    return converted
+    viewed = {key: _view(name, array, memories) for key, (name, array) in others.items()}
+    for array in viewed.values():
+        array.memory.only_read = False
+    return converted, viewed
 
 
 def function_of(kernel: Callable) -> FunctionType:
     """The plain function of a kernel; TypeError for anything that can't be launched."""
-    function = plain_function(kernel) or kernel
+    function = function_behind(kernel)
     if not hasattr(function, "__code__"):
         raise TypeError(
             f"kernel is a {type(function).__name__}; it must be a @cuda.jit kernel or its plain "
@@ -140,8 +144,6 @@ def _view(name: str, array: np.ndarray, memories: list[tuple[int, Memory]]) -> A
 
 def constant_array(machine: Machine, name: str, value: np.ndarray) -> Array:
     """A global array, which a kernel gets as a constant: a copy as it is now, read-only."""
-    if value.dtype not in DTYPES:
-        raise TypeError(f"{name} holds {value.dtype.str}, which the simulator doesn't know")
     copy = np.ascontiguousarray(value).reshape(value.shape)
     data = np.frombuffer(copy.tobytes(), np.uint8)
     memory = Memory(data, "global", machine.allocate(data.size), written=True)

@@ -5,6 +5,7 @@ numba.cuda or its successor numba_cuda_mlir. So we look at the object itself, no
 """
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -71,3 +72,8 @@ def plain_function(thing: object) -> FunctionType | None:
     and votes are device functions too. We know them by name, not by their code.
     """
     return None if cuda_name(thing) else getattr(thing, "py_func", None)
+
+
+def function_behind(kernel: Callable) -> FunctionType:
+    """The Python function of what cuda.jit returned; a plain function is its own."""
+    return plain_function(kernel) or kernel

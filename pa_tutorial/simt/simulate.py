@@ -5,7 +5,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pa_tutorial.simt.kernel_arguments import arrays_of, convert, forget, function_of, named
+from pa_tutorial.simt.kernel_arguments import (
+    arrays_of,
+    convert,
+    forget,
+    function_of,
+    named,
+    plain_number,
+)
 from pa_tutorial.simt.launch_options import (
     Size,
     as_tuple,
@@ -18,7 +25,7 @@ from pa_tutorial.simt.moments import with_moments
 from pa_tutorial.simt.program import Program, Watch
 from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.report import Report
-from pa_tutorial.simt.signatures import as_declared, declared, types_of
+from pa_tutorial.simt.signatures import as_passed, declared, types_of
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.trace import Trace, block_number
 from pa_tutorial.simt.writes import Writes
@@ -104,15 +111,15 @@ def launch(
     function = function_of(kernel)
     by_name = named(function, args)
     arrays = arrays_of(by_name)
-    dtypes = {name: array.dtype for name, array in arrays.items()}
-    program = Program(function, machine, watch, as_tuple(names), dtypes)
-    kinds = {name: (array.dtype, array.ndim) for name, array in arrays.items()}
-    kinds = {name: type(value) for name, value in by_name.items()} | kinds
-    program.require_compiled_numbers(function, tuple(kinds.values()))
-    arguments = convert(machine, by_name, arrays, Writes(program).parameters(function))
-    if declared(function):
-        types = types_of(function, (by_name | arrays).values())
-        values = map(as_declared, arguments.values(), types)
+    numbers = {n: plain_number(n, value) for n, value in by_name.items() if n not in arrays}
+    types = types_of(kernel, (by_name | arrays).values())
+    program = Program(kernel, machine, watch, as_tuple(names), types)
+    program.require_unchanged()
+    written = Writes(program).parameters(kernel)
+    views, program.on_device = convert(machine, by_name, arrays, written, program.device_arrays)
+    arguments = by_name | numbers | views
+    if declared(kernel):
+        values = map(as_passed, arguments.values(), types)
         arguments = dict(zip(arguments, values, strict=True))
     for name in as_tuple(unwritten):
         forget(name, arguments)
