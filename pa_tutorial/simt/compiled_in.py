@@ -72,7 +72,7 @@ def _content(value: object) -> object:
         code = function.__code__.replace(co_firstlineno=1, co_linetable=b"")
         return code, _content(function.__defaults__ or ()), tuple(declared(value))
     text = _text(value)
-    return id(value) if text is None else (type(value), text)
+    return id(value) if text is None else text
 
 
 def _text(value: object) -> str | None:

@@ -73,8 +73,7 @@ class Expressions(Known):
         if is_on_device(value):
             program.device_arrays[key] = name, value
             return lambda frame: program.on_device[key]
-        kept = self.earlier.arrays if self.earlier else {}
-        copy = self.arrays.setdefault(name, kept.get(name, value).copy())
+        copy = self.arrays[name] = self.kept[name] if name in self.kept else value.copy()
         array = constant_array(program.machine, name, copy)
         return lambda frame: array
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-from pa_tutorial.simt.compiled_in import Compiled
+import numpy as np
+
 from pa_tutorial.simt.intrinsics import REGISTERS
 from pa_tutorial.simt.names import CUDA_MODULES, cuda_name, function_behind
 from pa_tutorial.simt.source import Source
@@ -25,9 +26,9 @@ class Known:
     program      adds places and translates the functions that this one calls
     callee       what cuda.jit made of the function, or the function itself
     functions    parameters that are functions, which are known before the kernel runs too
-    earlier      the function as it was compiled for an earlier launch, if it was
+    kept         copies of global arrays that an earlier launch compiled in, by name
+    arrays       the same, of this launch
     compiled_in  all that was found outside the function, by name
-    arrays       copies of the global arrays on the host, by name
     calls        the device functions that it calls, translated
     """
 
@@ -37,12 +38,12 @@ class Known:
         callee: Callable,
         source: Source,
         functions: Mapping[str, object] = NOTHING,
-        earlier: Compiled | None = None,
+        kept: Mapping[str, np.ndarray] = NOTHING,
     ) -> None:
         self.constants = _constants(source.tree)
         self.program, self.callee, self.source = program, callee, source
-        self.earlier, self.arrays, self.calls = earlier, {}, []
-        self.compiled_in: dict[str, object] = {}
+        self.kept, self.arrays, self.compiled_in = kept, {}, {}
+        self.calls: list[object] = []
         self.function = function = function_behind(callee)
         closure = function.__closure__ or ()
         cells = zip(function.__code__.co_freevars, closure, strict=True)
@@ -58,6 +59,14 @@ class Known:
         if value is not UNKNOWN and isinstance(node, ast.Name | ast.Attribute):
             self.compiled_in[dotted(node)] = value
         return value
+
+    def uses(self, as_compiled: bool) -> dict[str, object]:
+        """All that was found outside the function, by name.
+
+        as_compiled  of a global host array, the copy that was compiled in, not what it is now
+        """
+        copies = self.arrays if as_compiled else {}
+        return {name: copies.get(name, value) for name, value in self.compiled_in.items()}
 
     def meant(self, node: ast.AST) -> object:
         """Like `known`, for what isn't compiled in itself: the module of which a member is used."""

@@ -1,7 +1,7 @@
 """A program: a kernel and the device functions that it calls, in translation."""
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import FunctionType
 
@@ -26,13 +26,21 @@ NESTED = ast.ClassDef | ast.ListComp | ast.SetComp | ast.DictComp | ast.Generato
 
 
 class DeviceFunction:
-    """A function translated for calls from a kernel."""
+    """A function translated for calls from a kernel.
+
+    callee        what cuda.jit made of it, or the function itself
+    compiled_for  the types of a kernel's arguments; of a device function, whose types aren't known,
+                  the arguments that are functions or shapes
+    earlier       the function as Numba compiled it for an earlier launch, if it did
+    """
 
     body: Callable
     translated: Statements
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, callee: Callable, compiled_for: tuple[object, ...]) -> None:
+        self.callee, self.compiled_for = callee, compiled_for
+        self.earlier = COMPILED.get(callee, {}).get(compiled_for)
+        self.source = source = source_of(function_behind(callee))
         _refuse_nested(source)
         arguments = source.tree.args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
@@ -54,32 +62,34 @@ class DeviceFunction:
             )
         return returned.read(caller.lanes)
 
+    def uses(self, as_compiled: bool) -> list[Use]:
+        """What is compiled into this function and into those that it calls.
+
+        as_compiled  of a global host array, the copy that was compiled in, not what it is now
+        """
+        reached = [self]
+        for device in reached:
+            calls = dict.fromkeys(device.translated.calls)
+            reached += [called for called in calls if called not in reached]
+        return [
+            Use(device.source.name, name, value)
+            for device in reached
+            for name, value in device.translated.uses(as_compiled).items()
+        ]
+
+    def remember(self, compiled: Compiled) -> None:
+        COMPILED.setdefault(self.callee, {})[self.compiled_for] = compiled
+
 
 def note_what_is_compiled_in(made: Callable) -> None:
     """For what cuda.jit made of a function with signatures, for which Numba compiles at once."""
+    for_device = getattr(made, "targetoptions", {}).get("device")
     for arguments, _ in declared(made):
         options = {"collect": False, "shared_bytes": 0, "max_turns": 0, "recorder": None}
         options |= {"exited_may_skip": False, "shuffles_order_memory": False}
         machine = Machine((1, 1, 1), (1, 1, 1), CHECKS, "together", **options)
         with suppress(Exception):  # whatever it is, the launch says it
-            for_device = made.targetoptions.get("device")
             Program(made, machine, (), (), () if for_device else arguments).require_unchanged()
-
-
-def _uses(
-    device: DeviceFunction, as_compiled: bool, seen: frozenset[DeviceFunction] = frozenset()
-) -> Iterator[Use]:
-    """What is compiled into a function and into those that it calls.
-
-    as_compiled  of a global array on the host, the copy that was compiled in, not what it is now
-    """
-    translated, name = device.translated, device.source.name
-    copies = translated.arrays if as_compiled else {}
-    for text, value in translated.compiled_in.items():
-        yield Use(name, text, copies.get(text, value))
-    for called in translated.calls:
-        if called not in seen:
-            yield from _uses(called, as_compiled, seen | {device, called})
 
 
 def _refuse_nested(source: Source) -> None:
@@ -113,8 +123,7 @@ class Program:
         self.watch, self.unmatched = watch, set(watch) - {END}
         self.snapshots: list[Snapshot] = []
         function = function_behind(kernel)
-        # What Numba compiles a function for; of a device function, it isn't all known.
-        self.compiled_for: dict[tuple, tuple] = {(kernel,): types}
+        self.types = types
         self.dtypes = {
             (kernel, name): cast_target(one.dtype)
             for name, one in zip(names_of(function), types, strict=False)
@@ -139,21 +148,19 @@ class Program:
     def require_unchanged(self) -> None:
         """Raise Unsupported if something isn't what it was when Numba compiled it in; from now on,
         what is compiled in now must not change."""
-        is_new = self.kernel.translated.earlier is None
+        is_new = self.kernel.earlier is None
         for device in self.functions.values():
-            if device.translated.earlier:  # perhaps for another kernel, and other types
-                uses = _uses(device, as_compiled=not is_new)
-                device.translated.earlier.require_same(uses, self.name)
-        for key, device in self.functions.items():
-            if not device.translated.earlier:
-                uses = list(_uses(device, as_compiled=True))
-                compiled = Compiled(self._moment(device), uses, device.translated.arrays)
-                COMPILED.setdefault(key[0], {})[self.compiled_for[key]] = compiled
+            if device.earlier:  # perhaps for another kernel, or for other types
+                device.earlier.require_same(device.uses(as_compiled=not is_new), self.name)
+        for device in self.functions.values():
+            if not device.earlier:
+                uses, arrays = device.uses(as_compiled=True), device.translated.arrays
+                device.remember(Compiled(self._moment(device), uses, arrays))
 
     def _moment(self, device: DeviceFunction) -> str:
-        """When Numba compiles a function that wasn't compiled yet."""
+        """When Numba compiles a function that it hasn't compiled yet."""
         name = device.source.name
-        if declared(device.translated.callee):
+        if declared(device.callee):
             return f"{name} was decorated with its signature"
         if device is self.kernel:
             return f"{name} was first launched with arguments of these types"
@@ -165,12 +172,12 @@ class Program:
         """functions  the parameters that are functions; each set of them needs a translation"""
         key = callee, *functions.items()
         if key not in self.functions:
-            function = function_behind(callee)
-            source = self.sources[function] = source_of(function)
-            self.functions[key] = device = DeviceFunction(source)
-            earlier = COMPILED.get(callee, {}).get(self.compiled_for.setdefault(key, key[1:]))
-            device.translated = Statements(self, callee, source, functions, earlier)
-            device.body = device.translated.body(source.tree.body)
+            compiled_for = key[1:] if self.functions else self.types  # the kernel comes first
+            device = DeviceFunction(callee, compiled_for)
+            self.functions[key], self.sources[function_behind(callee)] = device, device.source
+            kept = device.earlier.arrays if device.earlier else NOTHING
+            device.translated = Statements(self, callee, device.source, functions, kept)
+            device.body = device.translated.body(device.source.tree.body)
         return self.functions[key]
 
     def run(self, arguments: dict[str, object]) -> None:

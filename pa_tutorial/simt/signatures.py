@@ -24,6 +24,8 @@ Signature = tuple[tuple[Type, ...], Type | None]  # the types of the arguments, 
 # What cuda.jit returned -> the signature, or the list of signatures, that it was given
 DECLARED: WeakKeyDictionary[Callable, Signature | list[Signature]] = WeakKeyDictionary()
 
+MISREAD = ". Numba doesn't check arrays for a single signature, so a GPU would misread their bytes"
+
 
 def remembering(numba_jit: Callable) -> Callable:
     """cuda.jit, but we also remember the signatures of what it returns."""
@@ -68,12 +70,14 @@ def types_of(kernel: Callable, values: Iterable[object]) -> tuple[Type, ...]:
     if not signatures:
         return given
     chosen = _chosen(kernel, given)
-    if chosen is None or not all(map(_can_be_passed, given, chosen)):
-        raise TypeError(
-            f"{function_behind(kernel).__name__} was given {', '.join(map(str, given))}; its "
-            f"signature allows {' or '.join(', '.join(map(str, one)) for one, _ in signatures)}"
-        )
-    return chosen
+    if chosen is not None and all(map(_can_be_passed, given, chosen)):
+        return chosen
+    allowed = " or ".join(", ".join(map(str, one)) for one, _ in signatures)
+    misread = any(map(_is_misread, given, chosen or ()))
+    raise TypeError(
+        f"{function_behind(kernel).__name__} was given {', '.join(map(str, given))}; its signature "
+        f"allows {allowed}{MISREAD if misread else ''}"
+    )
 
 
 def _chosen(kernel: Callable, given: tuple[Type, ...]) -> tuple[Type, ...] | None:
@@ -102,6 +106,12 @@ def _can_be_passed(given: Type, wanted: Type) -> bool:
     if isinstance(given, types.Integer | types.Boolean):
         return isinstance(wanted, types.Number | types.Boolean)
     return given == wanted or (isinstance(given, types.Float) and isinstance(wanted, types.Float))
+
+
+def _is_misread(given: Type, wanted: Type) -> bool:
+    """Is it an array that Numba would pass, though its bytes mean something else?"""
+    both = isinstance(given, types.Array) and isinstance(wanted, types.Array)
+    return both and not _can_be_read(given, wanted)
 
 
 def _can_be_read(given: types.Array, wanted: types.Array) -> bool:

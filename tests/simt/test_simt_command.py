@@ -97,6 +97,14 @@ def test_a_race_is_reported_with_its_lines_and_on_a_page(simt: Run, tmp_path: Pa
     assert unchecked.stdout.endswith("program.py: nothing was checked\n")
 
 
+def test_two_kernels_of_one_function_are_reported_apart(simt: Run) -> None:
+    two = "double = cuda.jit(block_sums.py_func)\ndouble[1, 128](sums, np.zeros(128, np.float32))\n"
+    done = simt(RIGHT + two, "program.py", "1000")
+    assert done.returncode == 0, done.stderr
+    assert "block_sums: 2 launches" in done.stdout
+    assert "block_sums: 1 launch," in done.stdout
+
+
 WRONG = {
     "no Python": ("x = (", "SyntaxError: '(' was never closed"),
     "no kernel": ("print('hello')", "program.py launched no kernel."),
