@@ -17,7 +17,7 @@ which says who executes a statement. Then
     source, program, known                            the kernel's text, and what its names mean
     statements, expressions, calls                    the text, translated into Python functions
     names, intrinsics, warp, twins                    what cuda.… and intrinsics mean
-    signatures                                        types that a kernel declares
+    signatures, compiled_in                           types that a kernel declares; what is frozen
     arithmetic                                        numbers as Numba types them
     memory, views, access, races, writes              data, and what the checks remember about it
     machine, blocks, batched_blocks                   thread blocks, gangs, barriers

@@ -9,6 +9,7 @@ change is an error here.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from types import CodeType
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -17,6 +18,16 @@ import numpy as np
 from pa_tutorial.simt.names import cast_target, plain_function
 from pa_tutorial.simt.signatures import declared
 from pa_tutorial.simt.source import Unsupported
+
+
+@dataclass(frozen=True)
+class Body:
+    """What is compiled in of a device function. We don't keep the function itself, which would keep
+    its module alive, and so the kernel."""
+
+    code: CodeType
+    defaults: object
+    signatures: tuple
 
 
 class Use(NamedTuple):
@@ -55,22 +66,30 @@ def is_on_device(array: np.ndarray) -> bool:
     return hasattr(array, "copy_to_host")
 
 
+def compiled_form(value: object) -> object:
+    """The body of a device function, else the value itself."""
+    function = plain_function(value)
+    if function is None:
+        return value
+    code = function.__code__.replace(co_firstlineno=1, co_linetable=b"")
+    return Body(code, content(function.__defaults__), tuple(declared(value)))
+
+
 def _is_same(then: object, now: object) -> bool:
-    return then is now or _content(then) == _content(now)
+    return then is now or content(then) == content(now)
 
 
-def _content(value: object) -> object:
+def content(value: object) -> object:
     """Equal for two values if Numba compiles the same from them: a cell that is run again unchanged
     defines new functions with the old code."""
+    value = compiled_form(value)
+    if isinstance(value, Body):
+        return value
     if isinstance(value, tuple):
-        return tuple(map(_content, value))
+        return tuple(map(content, value))
     if isinstance(value, np.ndarray):
         there = value.__array_interface__["data"][0], value.strides
         return value.dtype.str, value.shape, there if is_on_device(value) else value.tobytes()
-    function = plain_function(value)
-    if function is not None:
-        code = function.__code__.replace(co_firstlineno=1, co_linetable=b"")
-        return code, _content(function.__defaults__ or ()), tuple(declared(value))
     text = _text(value)
     return id(value) if text is None else text
 

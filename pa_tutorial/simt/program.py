@@ -10,7 +10,7 @@ from numba.core import types as numba_types
 
 from pa_tutorial.simt.batched_blocks import may_run_batched, run_batched, saved
 from pa_tutorial.simt.blocks import run_blocks
-from pa_tutorial.simt.compiled_in import COMPILED, Compiled, Use
+from pa_tutorial.simt.compiled_in import COMPILED, Compiled, Use, compiled_form, content
 from pa_tutorial.simt.known import NOTHING
 from pa_tutorial.simt.lanes import RESULT, Frame, Variable
 from pa_tutorial.simt.machine import CHECKS, Machine
@@ -72,7 +72,7 @@ class DeviceFunction:
             calls = dict.fromkeys(device.translated.calls)
             reached += [called for called in calls if called not in reached]
         return [
-            Use(device.source.name, name, value)
+            Use(device.source.name, name, compiled_form(value))
             for device in reached
             for name, value in device.translated.uses(as_compiled).items()
         ]
@@ -172,7 +172,7 @@ class Program:
         """functions  the parameters that are functions; each set of them needs a translation"""
         key = callee, *functions.items()
         if key not in self.functions:
-            compiled_for = key[1:] if self.functions else self.types  # the kernel comes first
+            compiled_for = content(key[1:]) if self.functions else self.types  # the kernel is first
             device = DeviceFunction(callee, compiled_for)
             self.functions[key], self.sources[function_behind(callee)] = device, device.source
             kept = device.earlier.arrays if device.earlier else NOTHING

@@ -4,8 +4,10 @@ A device array is compiled in as an address, and a host array as a copy."""
 
 import linecache
 from collections.abc import Callable
+from gc import collect
 from hashlib import sha256
 from itertools import product
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -182,6 +184,14 @@ def test_the_compiler_sees_what_a_new_kernel_of_the_same_function_sees() -> None
     for number in (444, 999):
         notebook.run(f"N = {number}\nkernel = cuda.jit(function)")
         assert f", {number};" in ptx(notebook["kernel"], np.zeros(1, np.int64))
+
+
+def test_a_kernel_that_is_not_used_any_more_is_forgotten() -> None:
+    notebook = compiled(NEXT, "next(1)", DECORATED)
+    kernel = ref(notebook["kernel"])
+    notebook.clear()
+    collect()
+    assert kernel() is None
 
 
 # Global arrays --------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def test_a_signature_belongs_to_one_device_function_of_a_function() -> None:
     both = kernel("out", "out[0] = narrow(0.1)\nout[1] = wide(0.1)", narrow=narrow, wide=wide)
     out = np.zeros(2)
     launch(both, 1, 1, out)
-    assert out.tolist() == [np.float32(1.1), 1.1]
+    assert out.tolist() == [float(np.float32(1.1)), 1.1]
 
 
 def with_signature(signature: object, body: str, parameters: str = "a") -> Callable:
