@@ -234,7 +234,7 @@ def test_a_kernel_stores_into_a_global_device_array(body: str, grid: int, found:
     notebook = Notebook()
     notebook.run(f"{ON_DEVICE}\n{PUT}\n@cuda.jit\ndef kernel():\n    {body}")
     notebook["kernel"][grid, 1]()
-    assert notebook["D"].tolist() == found
+    assert notebook["D"].copy_to_host().tolist() == found
 
 
 def test_a_launch_sees_what_a_global_device_array_holds_now() -> None:
