@@ -19,7 +19,7 @@ which says who executes a statement. Then
     names, intrinsics, warp, twins                    what cuda.… and intrinsics mean
     signatures                                        types that a kernel declares
     arithmetic                                        numbers as Numba types them
-    memory, views, access, races, writes              data, and what the checks remember about it
+    memory, views, access, races, fences, writes      data, and what the checks remember about it
     machine, blocks, batched_blocks                   thread blocks, gangs, barriers
     simulate, launch_options, kernel_arguments        launch, and what it may be given
     report, snapshots                                 what it returns

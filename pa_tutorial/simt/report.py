@@ -14,7 +14,10 @@ from pa_tutorial.tracebacks import ShortInNotebooks
 ADVICE = {
     "init": "Is it the right place? If so, it needs a first value.",
     "race": "Is a barrier missing between the two, or should only one thread do this?",
-    "race between blocks": "Only an atomic operation helps, or a second launch for one of the two.",
+    "race of two writes": "Should only one thread do this, or is a barrier missing? "
+    "It's a race even if both write the same value.",
+    "race between blocks": "Only atomic operations help, or a second launch for one of the two. If "
+    "they hand over other data, both sides need a fence (cuda.threadfence), too.",
     "sync": "Can the barrier be outside the branch or loop, where every thread reaches it?",
     "sync in a warp": "Can all lanes call it, and those that don't need the result ignore it?",
     "misaligned": "A vector begins at a multiple of its size. Check the index and the slice.",
@@ -65,6 +68,8 @@ class Finding:
         """The check, or more exactly what it found."""
         if self.check == "race" and self.other_block != self.block:
             return "race between blocks"
+        if self.check == "race" and " writes " in self.what and " wrote " in self.what:
+            return "race of two writes"
         if self.check == "sync" and "barrier" not in self.what:
             return "sync in a warp"
         return "misaligned" if "misaligned" in self.what else self.check

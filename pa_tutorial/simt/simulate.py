@@ -54,8 +54,8 @@ def launch(
             bounds unless it is a constant: a[-1]. (Numba counts any negative index from the end of
             its axis; so does the simulator without this check)
             "init":   nothing is read before it was written
-            "race":   no two threads access one address, one of them writing, unless a barrier or
-                      a syncwarp that names both separates them
+            "race":   no two threads access one address, one of them writing, unless a barrier, a
+                      syncwarp that names both, or fences and an atomic operation order them
             "sync":   every thread that must reach a barrier or warp function does
     order   "together": the threads of a block execute statement by statement, side by side
             (fast); as long as nothing is found, so do those of several thread blocks.
