@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pa_tutorial.private_names import CUDADispatcher, normalize_kernel_dimensions
+from pa_tutorial.simt.names import refuse_numbas_simulator
 from pa_tutorial.simt.report import Report
 from pa_tutorial.simt.simulate import launch
 
@@ -31,11 +32,13 @@ class simulate:
     launcher  called in place of `launch`, with its arguments
     options   those of `launch`, except shared_bytes, which is in the brackets
 
-    Raises TypeError for an option that `launch` doesn't have. A launch raises what `launch` raises,
+    Raises TypeError for an option that `launch` doesn't have, RuntimeError if Numba's own simulator
+    has taken numba.cuda's place. A launch raises what `launch` raises,
     and Numba's own errors for brackets that Numba doesn't accept.
     """
 
     def __init__(self, launcher: Callable[..., Report] | None = None, **options: object) -> None:
+        refuse_numbas_simulator()
         unknown = sorted(options.keys() - OPTIONS)
         if unknown:
             raise TypeError(

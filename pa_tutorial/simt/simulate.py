@@ -1,6 +1,5 @@
 """launch runs a Numba CUDA kernel here, with checks, and returns a report."""
 
-import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ from pa_tutorial.simt.launch_options import (
 )
 from pa_tutorial.simt.machine import CHECKS, ORDERS, Machine
 from pa_tutorial.simt.moments import with_moments
+from pa_tutorial.simt.names import refuse_numbas_simulator
 from pa_tutorial.simt.program import Program, Watch
 from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.report import Report
@@ -80,11 +80,7 @@ def launch(
     memory and that isn't checked; TypeError and ValueError for arguments that no launch accepts.
     """
     checks, watch = known_checks(checks), as_tuple(watch)
-    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
-        raise RuntimeError(
-            "NUMBA_ENABLE_CUDASIM is set: Numba's own simulator has taken numba.cuda's place. "
-            "Unset it and start Python again."
-        )
+    refuse_numbas_simulator()
     if not isinstance(order, int) and order not in ORDERS:
         raise ValueError(f"order is {order!r}; it must be one of {', '.join(ORDERS)}, or a seed")
     grid, block = three_sizes("grid", grid), three_sizes("block", block)

@@ -255,10 +255,13 @@ def test_equal_kernels_of_two_files_keep_their_files(tmp_path) -> None:
         assert finding.site.file.endswith(f"{name}.py")
 
 
-def test_numbas_own_simulator_is_refused(monkeypatch) -> None:
+def test_numbas_own_simulator_is_refused_only_where_it_has_taken_over(monkeypatch) -> None:
+    """A script that sets the variable itself is too late: Numba has been imported."""
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
-    with pytest.raises(RuntimeError, match="Unset it and start Python again"):
-        launch(double, 1, 4, floats(4), floats(4))
+    assert launch(double, 1, 4, floats(4), floats(4)).clean
+    command = [sys.executable, "-c", "from pa_tutorial.simt import simulate; simulate()"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "Unset it and start Python again" in done.stderr
 
 
 # The package and its dependencies ------------------------------------------------------------
