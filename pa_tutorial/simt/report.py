@@ -35,6 +35,7 @@ class Finding:
     thread     number of the thread in its block
     other_site, other_block, other_thread   the second party of a race or of a barrier
     array      name of the array; index, shape   where in it
+    is_dynamic    whether the array is the dynamic shared memory
     instruction, other_instruction   their numbers in the trace: the last instruction that the
                thread's warp had recorded when the mistake was found (for a race or an unwritten
                value, the access itself), and the other access of a race. None: the thread block
@@ -52,6 +53,7 @@ class Finding:
     array: str | None = None
     index: Index | None = None
     shape: Index | None = None
+    is_dynamic: bool = False
     instruction: int | None = None
     other_instruction: int | None = None
 
@@ -101,6 +103,8 @@ def _outside(finding: Finding) -> list[str]:
         if index != ":" and not 0 <= index < size:
             what = f"{ast.unparse(expression)} is {index}; it must be 0 to {size - 1}"
             cause = _cause(index, size) + (SWAPPED if _fits_swapped(finding, index, size) else "")
+            if finding.is_dynamic and index >= size:
+                cause = TOO_SMALL
             return [f"  {what}. {cause}", *_origins(expression, finding.site)]
     return []
 
@@ -113,6 +117,10 @@ def _origins(expression: ast.expr, site: Site) -> list[str]:
     return [f"  line {line} of {site.function}:  {site.source.line(line)}" for line in lines]
 
 
+TOO_SMALL = (
+    "Either the index is wrong, or the launch asks for too little dynamic shared memory: "
+    "kernel[grid, block, 0, shared_bytes]."
+)
 SWAPPED = " Or two indices are swapped."
 
 

@@ -10,6 +10,7 @@ from pa_tutorial.simt.launch_options import (
     as_tuple,
     known_checks,
     require_limits,
+    require_shared_fits,
     three_sizes,
 )
 from pa_tutorial.simt.machine import CHECKS, ORDERS, Machine
@@ -102,6 +103,7 @@ def launch(
     arrays = arrays_of(by_name)
     dtypes = {name: array.dtype for name, array in arrays.items()}
     program = Program(function, machine, watch, as_tuple(names), dtypes)
+    require_shared_fits(machine.static_bytes, shared_bytes)
     kinds = {name: (array.dtype, array.ndim) for name, array in arrays.items()}
     kinds = {name: type(value) for name, value in by_name.items()} | kinds
     program.require_compiled_numbers(function, tuple(kinds.values()))
