@@ -365,6 +365,15 @@ def test_shared_arrays_of_two_scopes_are_two() -> None:
     assert array.tolist() == [5]
 
 
+def test_more_shared_memory_than_a_gpu_has_is_refused() -> None:
+    text, array = text_of(""), np.zeros(1, np.uint32)
+    run_ptx(text, 1, 1, array, shared_bytes=232_448 - 256)
+    with pytest.raises(ValueError, match="static shared arrays take 256 bytes; together"):
+        run_ptx(text, 1, 1, array, shared_bytes=232_448 - 252)
+    with pytest.raises(PtxError, match="kernel has 49168 bytes of static shared arrays; ptxas"):
+        run_ptx(text.replace("s[256]", "s[49168]"), 1, 1, array)
+
+
 def test_what_follows_loc_on_its_line_is_executed() -> None:
     array = np.zeros(1, np.uint32)
     loc = ".loc 1 5 0, function_name $L__info, inlined_at 1 7 3"
