@@ -9,9 +9,12 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from types import EllipsisType
 from typing import NoReturn
+from weakref import WeakValueDictionary
 
 import numpy as np
 
+# address of a first element -> a device array that begins there
+HERE: "WeakValueDictionary[int, DeviceArray]" = WeakValueDictionary()
 HINT = "copy_to_host() gives a NumPy array"
 
 
@@ -22,6 +25,7 @@ class DeviceArray:
 
     def __init__(self, array: np.ndarray, stream: object = 0) -> None:
         self.array, self.stream = array.view(np.ndarray), stream
+        HERE[array.ctypes.data] = self
 
     # What it is ------------------------------------------------------------------------------
 
@@ -165,8 +169,23 @@ class MappedArray(np.ndarray):
 
 
 def numbers_of(value: object) -> object:
-    """A device array's own numbers, not a copy; anything else as it is."""
-    return value.array if isinstance(value, DeviceArray) else value
+    """A device array's own numbers, not a copy; anything else as it is.
+
+    Objects of other libraries count, too, if they say that they are where one of ours is.
+    """
+    if isinstance(value, DeviceArray):
+        return value.array
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is None or interface["data"][0] not in HERE:
+        return value
+    return np.asarray(_Foreign(interface, value))
+
+
+class _Foreign:
+    """Lets NumPy look at what another library's object wraps."""
+
+    def __init__(self, interface: dict[str, object], owner: object) -> None:
+        self.__array_interface__, self.owner = {**interface, "version": 3}, owner
 
 
 def must_match(mine: np.ndarray, other: np.ndarray | DeviceArray) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load
 from pa_tutorial.simt.arithmetic import Value, dtype_of, plain
-from pa_tutorial.simt.device_array import DeviceArray
+from pa_tutorial.simt.device_array import numbers_of
 from pa_tutorial.simt.intrinsics import REGISTERS, SPECIAL, position
 from pa_tutorial.simt.kernel_arguments import constant_array
 from pa_tutorial.simt.known import UNKNOWN, Known
@@ -57,13 +57,16 @@ class Expressions(Known):
         text = ast.unparse(node)
         if cuda_name(value) in REGISTERS:
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
-        if isinstance(value, np.ndarray | DeviceArray):
+        array = numbers_of(value)
+        if isinstance(array, np.ndarray):
             try:
                 name = ast.unparse(node)
-                if not hasattr(value, "copy_to_host"):  # Numba keeps what the first launch saw
+                if array is value and not hasattr(
+                    value, "copy_to_host"
+                ):  # Numba keeps what the first launch saw
                     kept = vars(self.function).setdefault("constant_arrays", {})
-                    value = kept.setdefault(name, value.copy())
-                array = constant_array(self.program.machine, name, np.asarray(value))
+                    array = kept.setdefault(name, value.copy())
+                array = constant_array(self.program.machine, name, array)
             except TypeError as error:
                 raise self.source.unsupported(node, str(error)) from None
             return lambda frame: array

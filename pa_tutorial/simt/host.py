@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 
 from pa_tutorial.simt.brackets import NOW, simulate
-from pa_tutorial.simt.device_array import DeviceArray, MappedArray, must_be_contiguous
+from pa_tutorial.simt.device_array import DeviceArray, MappedArray, must_be_contiguous, numbers_of
 from pa_tutorial.simt.gpus import H100, MAX_THREADS, WARP_SIZE
 from pa_tutorial.simt.names import CUDA_MODULES
 from pa_tutorial.simt.signatures import remembering
@@ -88,7 +88,7 @@ def is_cuda_array(obj: object) -> bool:
 def as_cuda_array(obj: object, sync: bool = True) -> DeviceArray:
     if not is_cuda_array(obj):
         raise TypeError(f"obj is a {type(obj).__name__}, not on the device: use cuda.to_device")
-    return obj
+    return obj if isinstance(obj, DeviceArray) else DeviceArray(numbers_of(obj))
 
 
 def auto_device(obj: object, stream: object = 0, copy: bool = True) -> tuple[DeviceArray, bool]:

@@ -83,7 +83,8 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
                     f"{name}.view(torch.uint{8 * value.itemsize})"
                 )
             raise TypeError(why) from None
-    if hasattr(value, "copy_to_host") and not isinstance(value, np.ndarray):
+    on_gpu = hasattr(value, "copy_to_host") or hasattr(value, "__cuda_array_interface__")
+    if on_gpu and not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is on the GPU; the simulator needs it on the CPU: copy_to_host()")
     if not isinstance(value, np.ndarray):
         return None

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -151,6 +152,11 @@ def test_a_device_array_tells_others_where_it_is() -> None:
         "stream": None,
         "version": 3,
     }
+    part = there[2:]
+    foreign = SimpleNamespace(__cuda_array_interface__=part.__cuda_array_interface__)
+    double_each[4, 32](foreign, cuda.to_device(A[:98]))
+    assert cuda.as_cuda_array(foreign)[0] == there[2] == 0
+    assert there[99] == 2 * 97
     assert cuda.to_device(there) is cuda.as_cuda_array(there) is there
     assert np.isnan(cuda.to_device(A, copy=False)).all()
 
