@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from pa_tutorial.simt.device_array import numbers_of
 from pa_tutorial.simt.names import cast_target, plain_function
 from pa_tutorial.simt.signatures import declared
 from pa_tutorial.simt.source import Unsupported
@@ -62,8 +63,8 @@ class Compiled:
 COMPILED: WeakKeyDictionary[Callable, dict[tuple, Compiled]] = WeakKeyDictionary()
 
 
-def is_on_device(array: np.ndarray) -> bool:
-    return hasattr(array, "copy_to_host")
+def is_on_device(array: object) -> bool:
+    return not isinstance(array, np.ndarray)
 
 
 def compiled_form(value: object) -> object:
@@ -87,9 +88,10 @@ def content(value: object) -> object:
         return value
     if isinstance(value, tuple):
         return tuple(map(content, value))
-    if isinstance(value, np.ndarray):
-        there = value.__array_interface__["data"][0], value.strides
-        return value.dtype.str, value.shape, there if is_on_device(value) else value.tobytes()
+    array = numbers_of(value)
+    if isinstance(array, np.ndarray):
+        there = array.__array_interface__["data"][0], array.strides
+        return array.dtype.str, array.shape, there if is_on_device(value) else array.tobytes()
     text = _text(value)
     return id(value) if text is None else text
 

@@ -14,6 +14,7 @@ from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load
 from pa_tutorial.simt.arithmetic import Value, dtype_of, plain
 from pa_tutorial.simt.compiled_in import is_on_device
+from pa_tutorial.simt.device_array import numbers_of
 from pa_tutorial.simt.intrinsics import REGISTERS, SPECIAL, position
 from pa_tutorial.simt.kernel_arguments import arrays_of, constant_array
 from pa_tutorial.simt.known import UNKNOWN, Known
@@ -57,13 +58,13 @@ class Expressions(Known):
             return lambda frame: tuple([part(frame) for part in parts])
         if cuda_name(value) in REGISTERS:
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
-        if isinstance(value, np.ndarray):
+        if isinstance(numbers_of(value), np.ndarray):
             return self._global_array(node, text, value)
         if plain_function(value) or isinstance(value, np.dtype):
             return lambda frame: value  # only calls and arrays can use it
         raise self.source.unknown(node, f"{text}, a {type(value).__name__}, as a value")
 
-    def _global_array(self, node: ast.AST, name: str, value: np.ndarray) -> Run:
+    def _global_array(self, node: ast.AST, name: str, value: object) -> Run:
         """A device array is compiled in as an address; of a host array, a copy of what it held."""
         try:
             arrays_of({name: value})
@@ -71,7 +72,7 @@ class Expressions(Known):
             raise self.source.unsupported(node, str(error)) from None
         program, key = self.program, (self.callee, name)
         if is_on_device(value):
-            program.device_arrays[key] = name, value
+            program.device_arrays[key] = name, numbers_of(value)
             return lambda frame: program.on_device[key]
         copy = self.arrays[name] = self.kept[name] if name in self.kept else value.copy()
         array = constant_array(program.machine, name, copy)

@@ -7,6 +7,7 @@ from types import FunctionType
 import numpy as np
 
 from pa_tutorial.simt.arithmetic import DTYPES, TYPES, plain
+from pa_tutorial.simt.device_array import numbers_of
 from pa_tutorial.simt.machine import Machine
 from pa_tutorial.simt.memory import Array, Memory, contiguous, root_extent
 from pa_tutorial.simt.names import function_behind, names_of
@@ -72,6 +73,7 @@ def arrays_of(arguments: dict[str, object]) -> dict[str, np.ndarray]:
 
 def _as_numpy(name: str, value: object) -> np.ndarray | None:
     """An array argument; None for anything else."""
+    value = numbers_of(value)
     if type(value).__module__.startswith("torch") and hasattr(value, "data_ptr"):
         if value.device.type != "cpu":
             raise TypeError(f"{name} is on {value.device}; the simulator needs it on the CPU")
@@ -82,15 +84,18 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
             if "ScalarType" in str(error):
                 why = (
                     f"{name} is {value.dtype}, which NumPy doesn't have; pass its bits: "
-                    f"{name}.view(torch.uint16)"
+                    f"{name}.view(torch.uint{8 * value.itemsize})"
                 )
             raise TypeError(why) from None
-    if hasattr(value, "copy_to_host") and not isinstance(value, np.ndarray):
+    on_gpu = hasattr(value, "copy_to_host") or hasattr(value, "__cuda_array_interface__")
+    if on_gpu and not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is on the GPU; the simulator needs it on the CPU: copy_to_host()")
     if not isinstance(value, np.ndarray):
         return None
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array; pass its .data or .filled()")
+    if unsupported := _unsupported(value.dtype):
+        raise TypeError(f"{name} holds {unsupported}, which the simulator doesn't support")
     if value.dtype not in DTYPES:
         allowed = "integers and floats of at most 64 bits, in the byte order of this machine"
         raise TypeError(f"{name} holds {value.dtype.str}; a kernel computes with {allowed}")
@@ -99,9 +104,18 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
     return value
 
 
+def _unsupported(dtype: np.dtype) -> str:
+    """Numbers that Numba knows and the simulator doesn't; "" if they are not of that kind."""
+    if dtype.names == ("s0", "s1"):
+        return "random number generators of cuda.random (records)"
+    if dtype.names:
+        return f"records ({', '.join(dtype.names)})"
+    return f"complex numbers ({dtype.str})" if dtype.kind == "c" else ""
+
+
 def _extent(value: object, array: np.ndarray) -> tuple[int, int]:
     """The first byte of the allocation that an argument views, and one past its last."""
-    if value is array:
+    if not hasattr(value, "untyped_storage"):
         return root_extent(array)
     storage = value.untyped_storage()  # of a torch tensor
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
@@ -169,12 +183,17 @@ def plain_number(name: str, value: object) -> object:
     if value is None:
         return None
     if isinstance(value, tuple):
-        return tuple(plain_number(name, part) for part in value)
+        return tuple(plain_number(f"{name}[{i}]", part) for i, part in enumerate(value))
     if type(value) in TYPES:
         try:
             return plain(value)
         except OverflowError as error:
             raise OverflowError(f"{name}: {error}") from None
+    if _as_numpy(name, value) is not None:
+        raise TypeError(
+            f"{name} is an array in a tuple, which the simulator doesn't support; pass each array "
+            "as an argument"
+        )
     raise TypeError(
         f"{name} is a {type(value).__name__}; a kernel takes NumPy arrays, torch CPU tensors, "
         "numbers and tuples of numbers"

@@ -20,6 +20,16 @@ CUDA_MODULES = ("numba.cuda", "numba_cuda_mlir.cuda")
 NAMES = frozenset((*FUNCTIONS, *REGISTERS, *SPECIAL, *ARRAYS))
 
 
+def refuse_numbas_simulator() -> None:
+    """Raise RuntimeError if Numba's own simulator has taken numba.cuda's place, as it does if
+    NUMBA_ENABLE_CUDASIM is set when numba.cuda is imported; later it has no effect."""
+    if ".simulator" in import_module("numba.cuda").jit.__module__:
+        raise RuntimeError(
+            "NUMBA_ENABLE_CUDASIM is set: Numba's own simulator has taken numba.cuda's place. "
+            "Unset it and start Python again."
+        )
+
+
 def cuda_name(thing: object) -> str | None:
     """ "threadIdx", "atomic.add", ...; None if it isn't part of cuda, or isn't known here."""
     loaded = tuple(sys.modules[name] for name in CUDA_MODULES if name in sys.modules)

@@ -11,6 +11,7 @@ from numba.core import types as numba_types
 from pa_tutorial.simt.batched_blocks import may_run_batched, run_batched, saved
 from pa_tutorial.simt.blocks import run_blocks
 from pa_tutorial.simt.compiled_in import COMPILED, Compiled, Use, compiled_form, content
+from pa_tutorial.simt.intrinsics import FENCES
 from pa_tutorial.simt.known import NOTHING
 from pa_tutorial.simt.lanes import RESULT, Frame, Variable
 from pa_tutorial.simt.machine import CHECKS, Machine
@@ -183,6 +184,8 @@ class Program:
     def run(self, arguments: dict[str, object]) -> None:
         """Runs the thread blocks side by side if that is enough, else one after another."""
         machine, body = self.machine, self.kernel.body
+        if FENCES & self.called and machine.race:
+            machine.fenced = []
 
         def at_end(frame: Frame) -> None:
             if END in self.watch:

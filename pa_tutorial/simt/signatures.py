@@ -19,6 +19,7 @@ from pa_tutorial.private_names import is_signature, normalize_signature
 from pa_tutorial.simt.arithmetic import cast, plain
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import cast_target, function_behind
+from pa_tutorial.simt.successor_types import as_numbas
 
 Signature = tuple[tuple[Type, ...], Type | None]  # the types of the arguments, and of the result
 # What cuda.jit returned -> the signature, or the list of signatures, that it was given
@@ -32,7 +33,8 @@ def remembering(numba_jit: Callable) -> Callable:
 
     @wraps(numba_jit)
     def jit(func_or_sig: object = None, *args: object, **options: object) -> Callable:
-        signatures = func_or_sig if isinstance(func_or_sig, list) else [func_or_sig]
+        given = func_or_sig if isinstance(func_or_sig, list) else [func_or_sig]
+        signatures = list(map(as_numbas, given))
         if not all(is_signature(one) for one in signatures):
             return numba_jit(func_or_sig, *args, **options)
         declared = [normalize_signature(one) for one in signatures]

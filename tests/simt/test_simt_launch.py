@@ -40,6 +40,7 @@ def test_arguments_that_share_memory_can_race(whole) -> None:
         (double, (zeros(4), "text"), "a is a str"),
         (double, (zeros(4), np.array(["text"])), "a holds <U4"),
         (double, (zeros(4), torch.zeros(4).bfloat16()), "a.view(torch.uint16)"),
+        (double, (zeros(4), torch.zeros(4).to(torch.float8_e4m3fn)), "a.view(torch.uint8)"),
         (double, (zeros(4), torch.zeros(4, device="meta")), "on meta"),
         (double, (zeros(4), torch.zeros(4).to_sparse()), "a: can't convert Sparse"),
         (double, (zeros(4), np.ma.masked_array(zeros(4))), "a is a masked array"),
@@ -81,6 +82,14 @@ def test_what_is_no_kernel_or_no_argument_is_refused(function, args: tuple, word
 def test_options_that_mean_nothing_are_refused(grid, block, options: dict, words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=re.escape(words)):
         launch(double, grid, block, floats(4), floats(4), **options)
+
+
+def test_static_and_dynamic_shared_memory_share_a_limit() -> None:
+    """An H100 has 227 KiB for a thread block, 232,448 bytes."""
+    static = kernel("out", "s = cuda.shared.array(2, float32)\ns[t] = t\nout[t] = s[t]")
+    launch(static, 1, 2, floats(2), shared_bytes=232_448 - 8)
+    with pytest.raises(ValueError, match="static shared arrays take 8 bytes; together they may ta"):
+        launch(static, 1, 2, floats(2), shared_bytes=232_448 - 7)
 
 
 def test_a_read_only_argument_is_not_written() -> None:
@@ -339,10 +348,13 @@ def test_equal_kernels_of_two_files_keep_their_files(tmp_path) -> None:
         assert finding.site.file.endswith(f"{name}.py")
 
 
-def test_numbas_own_simulator_is_refused(monkeypatch) -> None:
+def test_numbas_own_simulator_is_refused_only_where_it_has_taken_over(monkeypatch) -> None:
+    """A script that sets the variable itself is too late: Numba has been imported."""
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
-    with pytest.raises(RuntimeError, match="Unset it and start Python again"):
-        launch(double, 1, 4, floats(4), floats(4))
+    assert launch(double, 1, 4, floats(4), floats(4)).clean
+    command = [sys.executable, "-c", "from pa_tutorial.simt import simulate; simulate()"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "Unset it and start Python again" in done.stderr
 
 
 # The package and its dependencies ------------------------------------------------------------
