@@ -33,6 +33,11 @@ NEEDED = {
         "numba.cuda.dispatcher.CUDADispatcher.forall",
         "numba.cuda.errors.normalize_kernel_dimensions",
     ),
+    "simt.host cannot refuse vectorize and guvectorize for CUDA, or replace device_memset": (
+        "numba.cuda.vectorizers.CUDAVectorize",
+        "numba.cuda.vectorizers.CUDAGUFuncVectorize",
+        "numba.cuda.cudadrv.driver.device_memset",
+    ),
     "simt.numba_ptx and kernels.compiler_report cannot compile for a GPU that is not there": (
         "numba.cuda.dispatcher.get_current_device",
     ),

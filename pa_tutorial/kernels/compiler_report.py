@@ -133,7 +133,7 @@ def _compiled(
 def signature_of(kernel: Callable, arguments: tuple[object, ...]) -> tuple[types.Type, ...]:
     """The types for which a launch with these arguments compiles a kernel."""
     by_name = named(kernel.py_func, arguments)
-    return tuple(types_of(kernel.py_func, (by_name | arrays_of(by_name)).values()))
+    return tuple(types_of(kernel, (by_name | arrays_of(by_name)).values()))
 
 
 def lto_ir(kernel: Callable, signature: tuple[types.Type, ...], capability: Capability) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pa_tutorial.ptx import numbers
 from pa_tutorial.ptx.accesses import Accesses, space_of
-from pa_tutorial.ptx.machine import DONE, Lanes, PtxFault, Step
+from pa_tutorial.ptx.machine import DONE, FENCES, Lanes, PtxFault, Step
 from pa_tutorial.ptx.memory import WINDOWS
 from pa_tutorial.ptx.numbers import DTYPES, WIDER, size_of
 from pa_tutorial.ptx.operands import Read, parts_of
@@ -46,7 +46,7 @@ BITS = {
     **{"lop3": numbers.lut3, "prmt": numbers.permuted_bytes, "brev": numbers.reversed_bits},
     **{"bfe": numbers.bits_of, "bfi": numbers.with_bits},
 }
-NOTHING_TO_DO = ("membar", "fence", "nanosleep", "pragma", "call")
+NOTHING_TO_DO = ("nanosleep", "pragma", "call")
 
 
 def num_values(function: Callable) -> int:
@@ -88,6 +88,8 @@ class Translator(Accesses):
             raise PtxError(f"line {one.line} of the PTX: {what}: {one.text}")
         if opcode in NOTHING_TO_DO:
             return do_nothing
+        if opcode in FENCES:
+            return lambda lanes: self.machine.fence(one, lanes)
         if opcode in ("bra", "ret", "exit", "trap", "bar", "barrier"):
             return self._control(one)
         if opcode in ("ld", "ldu", "st"):

@@ -15,7 +15,7 @@ from pa_tutorial.ptx.instructions import Translator
 from pa_tutorial.ptx.machine import Access, Machine
 from pa_tutorial.ptx.memory import WINDOWS, GlobalMemory, Region, Space
 from pa_tutorial.ptx.numbers import DTYPES
-from pa_tutorial.ptx.parsing import Instruction, Kernel, Variable, parse
+from pa_tutorial.ptx.parsing import Instruction, Kernel, PtxError, Variable, parse
 from pa_tutorial.ptx.sources import sources_of
 from pa_tutorial.simt import ptx
 from pa_tutorial.simt.gpus import WARP_SIZE
@@ -25,9 +25,10 @@ from pa_tutorial.simt.launch_options import (
     as_tuple,
     known_checks,
     require_limits,
+    require_shared_fits,
     three_sizes,
 )
-from pa_tutorial.simt.machine import CHECKS
+from pa_tutorial.simt.machine import CHECKS, MAX_STATIC_SHARED
 from pa_tutorial.simt.report import Finding, Report
 from pa_tutorial.simt.source import Site, Source
 from pa_tutorial.simt.trace import KINDS, NO_LANE, RECORD, SPACES, Trace, TracedArray
@@ -163,6 +164,8 @@ def run_ptx(
         capability = checked_capability(compute_capability, "compute_capability")
         text = text or ptx(kernel, *args, compute_capability=capability, lineinfo=lineinfo)
         parsed = parse(text)
+    require_static_shared(parsed)
+    require_shared_fits(parsed.num_bytes["shared"], shared_bytes)
     memory = GlobalMemory(arrays_of(by_name), as_tuple(unwritten))
     flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba
     entry = _packed(parsed, flatten(by_name, memory))
@@ -173,6 +176,16 @@ def run_ptx(
     machine.run(Translator(machine).step)
     memory.copy_back()
     return PtxReport(machine, memory, _by_class(machine), function)
+
+
+def require_static_shared(kernel: Kernel) -> None:
+    """Refuse static shared arrays that NVIDIA's assembler, ptxas, refuses."""
+    static = kernel.num_bytes["shared"]
+    if static > MAX_STATIC_SHARED:
+        raise PtxError(
+            f"{kernel.name} has {static} bytes of static shared arrays; ptxas allows "
+            f"{MAX_STATIC_SHARED}"
+        )
 
 
 # Arguments ---------------------------------------------------------------------------------------

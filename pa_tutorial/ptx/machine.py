@@ -25,6 +25,9 @@ WAITING = DONE - 1  # and of one that waits at a barrier
 MEETING = DONE - 2  # stands for that of a lane that waits for others of its warp
 # Loads and stores with these are ordered as atomics are: several at once are no race.
 STRONG = {"volatile", "relaxed", "acquire", "release"}
+# Words of an instruction that has a fence before its access, or after it.
+RELEASES, ACQUIRES = {"release", "acq_rel"}, {"acquire", "acq_rel"}
+FENCES = ("membar", "fence")
 ENDS_A_BLOCK = ("bra", "ret", "exit", "bar", "barrier", "trap")
 # Each is a basic block of its own: lanes may wait before it.
 MEETS = ("shfl", "vote", "bar", "barrier", "mma", "ldmatrix", "stmatrix")
@@ -39,6 +42,10 @@ class PtxFault(ShortInNotebooks, RuntimeError):
     def __init__(self, check: str, what: str, instruction: Instruction) -> None:
         super().__init__(f"{check}: {what}\n  {instruction}")
         self.check, self.instruction = check, instruction
+
+
+def is_fence(one: Instruction) -> bool:
+    return one.opcode in FENCES or bool((RELEASES | ACQUIRES) & set(one.words))
 
 
 Lanes = np.ndarray  # [num_threads] bool: the threads that execute an instruction
@@ -124,11 +131,11 @@ class Machine:
 
         translate  makes the step of an instruction
         """
-        interval = 1
+        interval, births = 1, [] if any(map(is_fence, self.kernel.instructions)) else None
         for first in range(0, int(np.prod(self.grid)), self.num_blocks):
             self._begin(first)
             if "race" in self.checks:
-                self.ordering = Ordering(self.per_block, interval)
+                self.ordering = Ordering(self.per_block, interval, births)
             with np.errstate(all="ignore"):
                 self._run_blocks(translate)
             interval = self.ordering.interval + 1 if self.ordering else interval
@@ -282,6 +289,11 @@ class Machine:
         if self.ordering is not None:
             self.ordering.barrier()
 
+    def fence(self, one: Instruction, lanes: Lanes) -> None:
+        if self.ordering is not None:
+            scope = "block" if "cta" in one.words else "grid"
+            self.ordering.fence(np.flatnonzero(lanes), scope)
+
     # Memory -----------------------------------------------------------------------------------
 
     def wait_for_copies(self, most: int | None, lanes: Lanes) -> None:
@@ -320,7 +332,11 @@ class Machine:
             self._require(written, "init", what, *at)
         if self.ordering is not None and space in ("global", "shared"):
             accessed = "atomic" if STRONG & set(one.words) else kind
+            if RELEASES & set(one.words):
+                self.fence(one, lanes)
             self._look_for_races(one, accessed, memory, places, num_bytes, threads)
+            if ACQUIRES & set(one.words):
+                self.fence(one, lanes)
         who = self.block_of[threads], self.thread[threads]
         if space in ("global", "shared", "local"):  # numbers are handed over in registers
             self.log.append(Access(one, kind, space, *who, addresses, num_bytes))

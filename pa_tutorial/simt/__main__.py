@@ -11,21 +11,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
 from time import perf_counter
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 
 import numpy as np
 
 from pa_tutorial.printing import print_anything
 from pa_tutorial.simt import CHECKS, Finding, Report, global_traffic, instructions, shared_traffic
-from pa_tutorial.simt.host import simulated
+from pa_tutorial.simt.device_array import DeviceArray
+from pa_tutorial.simt.host import SUCCESSOR, simulated
 from pa_tutorial.simt.launch_options import Size
 from pa_tutorial.simt.machine import ORDERS
+from pa_tutorial.simt.names import function_behind, refuse_numbas_simulator
 from pa_tutorial.simt.simulate import launch
 from pa_tutorial.tracebacks import ShortInNotebooks
 
-FAILED, INTERRUPTED = 1, 130  # exit codes; the second is the shell's for Ctrl-C
+FOUND, COULD_NOT_RUN, INTERRUPTED = 1, 2, 130  # exit codes; the last is the shell's for Ctrl-C
 OURS = str(Path(__file__).parents[1])
-SUCCESSOR = "numba_cuda_mlir"
 SECONDS_UNTIL_PROGRESS = 5.0
 
 
@@ -37,6 +38,7 @@ class Kernel:
     launches: int = 0
     seconds: float = 0.0
     findings: dict[str, Finding] = field(default_factory=dict)  # by their words
+    error: Exception | None = None  # why a launch could not run
     traced: Report | None = None  # of the first launch
 
     def __str__(self) -> str:
@@ -45,6 +47,8 @@ class Kernel:
         if self.traced and self.traced.trace and len(self.traced.trace):
             lines.append(f"  thread block 0 of the first: {cost(self.traced)}")
         lines += [f"  {line}" for words in self.findings for line in words.splitlines()]
+        if self.error:
+            lines.append(f"  could not run: {str(self.error).splitlines()[0]}")
         return "\n".join(lines)
 
 
@@ -67,22 +71,20 @@ class Session:
 
     def __init__(self, replays: bool) -> None:
         self.replays = replays
-        self.kernels: dict[FunctionType, Kernel] = {}
+        self.kernels: dict[Callable, Kernel] = {}
         self.first: Report | None = None  # of the launch that was run again
 
-    def launch(
+    def __call__(
         self, kernel: Callable, grid: Size, block: Size, *args: object, **options: object
     ) -> Report:
-        name = kernel.py_func.__name__
-        one = self.kernels.setdefault(kernel.py_func, Kernel(name))
-        one.launches += 1
-        if one.launches == 1:
-            options["trace"] = 0
-        before = [a.copy() if self.replays and isinstance(a, np.ndarray) else a for a in args]
-        start = perf_counter()
-        with said_if_long(f"launch {one.launches:,} of {name}: grid {grid}, block {block}"):
-            report = launch(kernel, grid, block, *args, **options)
-        one.seconds += perf_counter() - start
+        """Takes the place of `launch`."""
+        with self.counted(kernel) as one:
+            if one.launches == 1:
+                options["trace"] = 0
+            before = [_copied(a) if self.replays else a for a in args]
+            what = f"launch {one.launches:,} of {one.name}: grid {grid}, block {block}"
+            with said_if_long(what):
+                report = launch(kernel, grid, block, *args, **options)
         one.traced = one.traced or report
         one.findings |= {f"{found}\n  in {found.site.file}": found for found in report.findings}
         if report.findings and self.replays and not self.first:
@@ -90,6 +92,24 @@ class Session:
             options["trace"] = list({finding.block, finding.other_block or finding.block})
             self.first = launch(kernel, grid, block, *before, **options)
         return report
+
+    @contextmanager
+    def counted(self, kernel: Callable) -> Iterator[Kernel]:
+        """Around a launch: counts it, times it, and remembers whether it could run."""
+        one = self.kernels.setdefault(kernel, Kernel(function_behind(kernel).__name__))
+        one.launches += 1
+        start = perf_counter()
+        try:
+            yield one
+        except Exception as error:
+            one.error = one.error or error
+            raise
+        finally:
+            one.seconds += perf_counter() - start
+
+
+def _copied(argument: object) -> object:
+    return np.array(argument) if isinstance(argument, np.ndarray | DeviceArray) else argument
 
 
 @contextmanager
@@ -114,7 +134,9 @@ def said_if_long(what: str) -> Iterator[None]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a program with every launch in the simulator, and print what its kernels found and cost.
 
-    Returns 1 if there is a finding, else the program's exit code; INTERRUPTED after Ctrl-C.
+    Returns FOUND if there is a finding; else COULD_NOT_RUN if the program or one of its kernels
+    could not run, or no kernel was launched; else the program's exit code. After Ctrl-C,
+    INTERRUPTED.
     """
     parser = argument_parser()
     given = parser.parse_args(arguments)
@@ -124,12 +146,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{given.script}: {error.strerror}")
     except (SyntaxError, ValueError) as error:
         traceback.print_exception(error, limit=0)
-        return FAILED
+        return COULD_NOT_RUN
     session = Session(replays=given.html is not None)
     options = {"collect": True, "order": given.order, "checks": () if given.no_check else CHECKS}
     if find_spec(SUCCESSOR):
         import_module(f"{SUCCESSOR}.cuda")  # so that its names, too, can be replaced
-    with simulated(launcher=session.launch, **options):
+    try:
+        refuse_numbas_simulator()
+    except RuntimeError as error:
+        parser.error(str(error))
+    with simulated(launcher=session, **options):
         status = run(code, given.script, given.arguments)
     return status if status == INTERRUPTED else report_of(session, given, status)
 
@@ -138,7 +164,9 @@ def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pa_tutorial.simt",
         description="Run a Numba CUDA program without a GPU, check every access of its kernels, "
-        "and report what was found. Exits with 1 if there is a finding.",
+        "and report what was found.",
+        epilog="Exits with 1 if there is a finding; otherwise with 2 if the program or a kernel "
+        "could not run or no kernel was launched, or else with the program's own exit code.",
     )
     parser.add_argument("script", help="the program, unchanged")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
@@ -153,8 +181,8 @@ def argument_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(code: CodeType, script: str, arguments: Sequence[str]) -> int:
-    """The program as `python script arguments` runs it; its exit code."""
+def run(code: CodeType, script: str, arguments: Sequence[str]) -> int | None:
+    """The program as `python script arguments` runs it; its exit code, or None if it raises."""
     module = ModuleType("__main__")
     module.__file__ = script
     sys.modules["__main__"] = module
@@ -171,7 +199,7 @@ def run(code: CodeType, script: str, arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except BaseException as error:  # a program may raise anything
         print_without_ours(error)
-        return FAILED
+        return None
     return 0
 
 
@@ -186,30 +214,45 @@ def print_without_ours(error: BaseException) -> None:
     print("".join(shown.format()), end="", file=sys.stderr)
 
 
-def report_of(session: Session, given: argparse.Namespace, status: int) -> int:
-    """Print what the kernels found and cost. Returns the exit code."""
+def report_of(session: Session, given: argparse.Namespace, status: int | None) -> int:
+    """Print what the kernels found and cost. Returns the exit code.
+
+    status  what the program ended with; None: an error
+    """
     kernels = session.kernels.values()
     if not kernels:
-        if not status:
+        if status is not None:
             print(f"{given.script} launched no kernel.", file=sys.stderr)
-        return FAILED
+        return COULD_NOT_RUN
     print("\n" + "\n".join(map(str, kernels)))
     if given.trace:
-        chosen = [one for one in kernels if one.name == given.trace]
+        chosen = [one for one in kernels if one.name == given.trace and one.traced]
         if not chosen:
-            names = ", ".join(one.name for one in kernels)
+            names = ", ".join(one.name for one in kernels if one.traced)
             print(f"--trace {given.trace}: the kernels are {names}", file=sys.stderr)
-            return FAILED
+            return COULD_NOT_RUN
         for table in (global_traffic, shared_traffic):
             print(f"\n{table(chosen[0].traced.trace)}")
     found = sum(len(one.findings) for one in kernels)
-    checked = "nothing was checked" if given.no_check else f"{found or 'no'} findings"
-    print(f"\n{given.script}: {'1 finding' if found == 1 else checked}")
+    failed = [one.name for one in kernels if one.error]
+    print(f"\n{given.script}: {verdict(found, failed, given.no_check, status is None)}")
     if session.first:
         microscope = import_module("pa_tutorial.viz.microscope").microscope
         microscope(session.first, at=session.first.findings[0].instruction).save_html(given.html)
         print(f"{given.html} shows the first.")
-    return FAILED if found else status
+    if found:
+        return FOUND
+    return COULD_NOT_RUN if failed or status is None else status
+
+
+def verdict(found: int, failed: list[str], unchecked: bool, raised: bool) -> str:
+    """The last line. It says "no findings" only if all has run and was checked."""
+    parts = [f"{found} finding{'s' if found > 1 else ''}"] if found else []
+    if failed:
+        parts.append(f"{', '.join(failed)} could not run")
+    elif raised:
+        parts.append("the program ended with an error")
+    return "; ".join(parts) or ("nothing was checked" if unchecked else "no findings")
 
 
 if __name__ == "__main__":

@@ -183,7 +183,8 @@ def _report_outside(
     index = tuple(":" if type(i) is slice else _of_lane(i, lane) for i in indices)
     shape = tuple(_of_lane(s, lane) for s in array.shape)
     what = f"{DOES[kind]} {_item(array, index)}, out of bounds: the shape is {shape}"
-    more = {"array": array.name, "index": index, "shape": shape}
+    is_dynamic = array.base is None and array.memory is frame.gang.block.dynamic
+    more = {"array": array.name, "index": index, "shape": shape, "is_dynamic": is_dynamic}
     frame.gang.find("memory", place, lane, what, **more)
 
 

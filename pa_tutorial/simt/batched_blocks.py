@@ -18,7 +18,7 @@ import numpy as np
 
 from pa_tutorial.simt.blocks import Body, Gang
 from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.simt.lanes import Frame
+from pa_tutorial.simt.lanes import Frame, Lanes
 from pa_tutorial.simt.machine import CHECKS, Machine, SharedSpec
 from pa_tutorial.simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
 from pa_tutorial.simt.races import RACES_WITH
@@ -93,6 +93,9 @@ class WideGang(Gang):
         if array.base is not None:
             raise Fallback  # within a single thread block, all lanes may have the same view
         return array.start[lane] if array.memory.space == "shared" else array.start
+
+    def fence(self, lanes: Lanes, scope: str) -> None:
+        pass  # it orders nothing without atomic operations, which don't run batched
 
     def find(self, *finding: object, **more: object) -> None:
         raise Fallback
@@ -186,9 +189,9 @@ def run_batched(machine: Machine, body: Body, arguments: dict[str, object], at_e
     return True
 
 
-def saved(arguments: dict[str, object]) -> Callable[[], None]:
+def saved(values: Iterable[object]) -> Callable[[], None]:
     """Copies the memory that the kernel may write to; calling the result restores it."""
-    arrays = [value for value in arguments.values() if isinstance(value, Array)]
+    arrays = [value for value in values if isinstance(value, Array)]
     memories = {id(a.memory): a.memory for a in arrays if not a.memory.only_read}.values()
     kept = [(m, m.data.copy(), None if m.written is None else m.written.copy()) for m in memories]
 

@@ -174,6 +174,9 @@ class Gang:
         """What an access races with, or None; see races.py."""
         return record(memory, kind, cells, threads, place, self.block.ordering)
 
+    def fence(self, lanes: Lanes, scope: str) -> None:
+        self.block.ordering.fence(self.first + lanes.numbers, scope)
+
     def find(self, check: str, place: int, lane: int, what: str, **more: object) -> None:
         """Reports a finding about one lane of this gang. `more` has further fields of Finding."""
         words = f"{self.name_of(lane)} {what}"

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from pa_tutorial.private_names import CUDADispatcher, normalize_kernel_dimensions
+from pa_tutorial.simt.device_array import DeviceArray
+from pa_tutorial.simt.names import refuse_numbas_simulator
 from pa_tutorial.simt.report import Report
 from pa_tutorial.simt.simulate import launch
 
@@ -28,14 +30,17 @@ class simulate:
     Without the call to simulate, the same lines run on a GPU. `kernel.report` is the report of the
     kernel's last launch. A stream is ignored: one launch ends before the next one begins.
 
-    launcher  called in place of `launch`, with its arguments
+    launcher  called in place of `launch`, with its arguments. If it has a method `counted`, a
+              cuda.reduce enters what that returns, given the function
     options   those of `launch`, except shared_bytes, which is in the brackets
 
-    Raises TypeError for an option that `launch` doesn't have. A launch raises what `launch` raises,
+    Raises TypeError for an option that `launch` doesn't have, RuntimeError if Numba's own simulator
+    has taken numba.cuda's place. A launch raises what `launch` raises,
     and Numba's own errors for brackets that Numba doesn't accept.
     """
 
     def __init__(self, launcher: Callable[..., Report] | None = None, **options: object) -> None:
+        refuse_numbas_simulator()
         unknown = sorted(options.keys() - OPTIONS)
         if unknown:
             raise TypeError(
@@ -97,6 +102,6 @@ def forall(
 def of_hint(argument: object) -> object:
     """cuda.In, Out and InOut say what has to be copied: a kernel can't change what is only In."""
     kind, value = type(argument).__name__, getattr(argument, "value", None)
-    if kind not in ("In", "Out", "InOut") or not isinstance(value, np.ndarray):
+    if kind not in ("In", "Out", "InOut") or not isinstance(value, np.ndarray | DeviceArray):
         return argument
-    return value.copy() if kind == "In" else value
+    return value.copy() if kind == "In" and isinstance(value, np.ndarray) else value

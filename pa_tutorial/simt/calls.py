@@ -1,6 +1,7 @@
 """Calls in a kernel: cuda.…, math.…, casts, device functions, arrays, twins."""
 
 import ast
+from collections.abc import Callable
 from inspect import signature
 from types import FunctionType
 
@@ -32,7 +33,7 @@ class Calls(Expressions):
         if name in ARRAYS:
             return self.array(node, name, "")
         if plain_function(callee) is not None:
-            return self._call_device_function(node, plain_function(callee))
+            return self._call_device_function(node, callee)
         if node.keywords:
             raise self.source.unsupported(node, "only device functions take arguments by name")
         if callee is print:
@@ -128,11 +129,12 @@ class Calls(Expressions):
             why = f"{ast.unparse(node)}: it can't take {count} here"
             raise self.source.unsupported(node, why) from None
 
-    def _call_device_function(self, node: ast.Call, function: FunctionType) -> Run:
-        by_name = self._by_name(node, function)
-        functions = self._fixed_arguments(function, by_name)
-        call = self.program.device_function(function, functions)
-        types, result = self._declared(node, function)
+    def _call_device_function(self, node: ast.Call, callee: Callable) -> Run:
+        by_name = self._by_name(node, plain_function(callee))
+        functions = self._fixed_arguments(plain_function(callee), by_name)
+        call = self.program.device_function(callee, functions)
+        self.calls.append(call)
+        types, result = self._declared(node, callee)
         arguments = {
             name: _in_type(self.translate(value), types.get(name))
             for name, value in by_name.items()
@@ -175,9 +177,9 @@ class Calls(Expressions):
             )
         return by_name
 
-    def _declared(self, node: ast.Call, function: FunctionType) -> tuple[dict[str, Type], Type]:
+    def _declared(self, node: ast.Call, callee: Callable) -> tuple[dict[str, Type], Type]:
         """The types of the parameters and of the result, if there is a signature."""
-        several = declared(function)
+        several, function = declared(callee), plain_function(callee)
         if len(several) > 1:
             raise self.source.unknown(node, f"{function.__name__}: it has several signatures")
         types, result = several[0] if several else ((), None)

@@ -13,8 +13,10 @@ import numpy as np
 from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load
 from pa_tutorial.simt.arithmetic import Value, dtype_of, plain
+from pa_tutorial.simt.compiled_in import is_on_device
+from pa_tutorial.simt.device_array import numbers_of
 from pa_tutorial.simt.intrinsics import REGISTERS, SPECIAL, position
-from pa_tutorial.simt.kernel_arguments import constant_array
+from pa_tutorial.simt.kernel_arguments import arrays_of, constant_array
 from pa_tutorial.simt.known import UNKNOWN, Known
 from pa_tutorial.simt.lanes import Frame, merged
 from pa_tutorial.simt.memory import Array
@@ -38,11 +40,8 @@ class Expressions(Known):
     def _on_constant(self, node: ast.Constant) -> Run:
         return self._fixed(node, node.value)
 
-    def _fixed(self, node: ast.AST, value: object) -> Run:
-        """A value that never changes."""
-        if isinstance(value, tuple):
-            parts = tuple(self._fixed(node, part)(None) for part in value)
-            return lambda frame: parts
+    def _fixed(self, node: ast.AST, value: object, name: str = "") -> Run:
+        """A value that never changes. Its name in messages is the node's text, unless given."""
         if isinstance(value, IntEnum):
             value = int(value)
         if isinstance(value, bool | int | float | np.number | np.bool_):
@@ -53,22 +52,31 @@ class Expressions(Known):
             return lambda frame: number
         if value is None:
             return lambda frame: None
-        text = ast.unparse(node)
+        text = name or ast.unparse(node)
+        if isinstance(value, tuple):
+            parts = [self._fixed(node, part, f"{text}[{i}]") for i, part in enumerate(value)]
+            return lambda frame: tuple([part(frame) for part in parts])
         if cuda_name(value) in REGISTERS:
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
-        if isinstance(value, np.ndarray):
-            try:
-                name = ast.unparse(node)
-                if not hasattr(value, "copy_to_host"):  # Numba keeps what the first launch saw
-                    kept = vars(self.function).setdefault("constant_arrays", {})
-                    value = kept.setdefault(name, value.copy())
-                array = constant_array(self.program.machine, name, value)
-            except TypeError as error:
-                raise self.source.unsupported(node, str(error)) from None
-            return lambda frame: array
+        if isinstance(numbers_of(value), np.ndarray):
+            return self._global_array(node, text, value)
         if plain_function(value) or isinstance(value, np.dtype):
             return lambda frame: value  # only calls and arrays can use it
         raise self.source.unknown(node, f"{text}, a {type(value).__name__}, as a value")
+
+    def _global_array(self, node: ast.AST, name: str, value: object) -> Run:
+        """A device array is compiled in as an address; of a host array, a copy of what it held."""
+        try:
+            arrays_of({name: value})
+        except TypeError as error:
+            raise self.source.unsupported(node, str(error)) from None
+        program, key = self.program, (self.callee, name)
+        if is_on_device(value):
+            program.device_arrays[key] = name, numbers_of(value)
+            return lambda frame: program.on_device[key]
+        copy = self.arrays[name] = self.kept[name] if name in self.kept else value.copy()
+        array = constant_array(program.machine, name, copy)
+        return lambda frame: array
 
     def _on_name(self, node: ast.Name) -> Run:
         name = node.id
@@ -95,7 +103,7 @@ class Expressions(Known):
         return lambda frame: position(frame, register, axis)
 
     def _on_attribute(self, node: ast.Attribute) -> Run:
-        owner = self.known(node.value)
+        owner = self.meant(node.value)
         if cuda_name(owner) in REGISTERS:
             return self._register(node, cuda_name(owner))
         if owner is not UNKNOWN:

@@ -3,8 +3,8 @@
     with simulated():
         program()      # written for numba.cuda or numba_cuda_mlir.cuda, unchanged
 
-The device is this process: a device array is a NumPy array, work is done when it is asked for, so
-streams and events have nothing to wait for. HOST has the stand-ins under Numba's names.
+The device is this process: a device array holds a NumPy array, and work is done when it is asked
+for, so streams and events have nothing to wait for. HOST has the stand-ins under Numba's names.
 """
 
 import functools
@@ -14,59 +14,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
+from typing import NoReturn
 from unittest import mock
 
 import numpy as np
 
-from pa_tutorial.simt.brackets import simulate
+from pa_tutorial.simt.brackets import NOW, simulate
+from pa_tutorial.simt.device_array import DeviceArray, MappedArray, must_be_contiguous, numbers_of
 from pa_tutorial.simt.gpus import H100, MAX_THREADS, WARP_SIZE
 from pa_tutorial.simt.names import CUDA_MODULES
 from pa_tutorial.simt.signatures import remembering
+from pa_tutorial.simt.source import Unsupported
 
+SUCCESSOR = "numba_cuda_mlir"
 NOT_WRITTEN = 0xFF  # every byte of a new device array: NaN, -1
-
-
-class DeviceArray(np.ndarray):
-    """A NumPy array that stands for one on the GPU. It can be indexed and sliced as one."""
-
-    stream = 0
-
-    @property
-    def alloc_size(self) -> int:
-        return self.nbytes
-
-    def copy_to_host(self, ary: np.ndarray | None = None, stream: object = 0) -> np.ndarray:
-        """A copy, or `ary` with the same numbers."""
-        if ary is None:
-            return np.array(self, subok=False)
-        _must_match(self, ary)
-        ary[...] = self
-        return ary
-
-    def copy_to_device(self, ary: np.ndarray, stream: object = 0) -> None:
-        _must_match(self, np.asarray(ary))
-        self[...] = ary
-
-    def is_c_contiguous(self) -> bool:
-        return self.flags.c_contiguous
-
-    def is_f_contiguous(self) -> bool:
-        return self.flags.f_contiguous
-
-    def bind(self, stream: object = 0) -> "DeviceArray":
-        return self
-
-    def split(self, section: int, stream: object = 0) -> "Iterator[DeviceArray]":
-        """Parts of `section` elements each; the last may be shorter."""
-        return (self[first : first + section] for first in range(0, self.size, section))
-
-
-def _must_match(mine: np.ndarray, other: np.ndarray) -> None:
-    if (mine.shape, mine.dtype) != (other.shape, other.dtype):
-        raise ValueError(
-            f"a device array of {mine.dtype} {mine.shape} and a host array of {other.dtype} "
-            f"{other.shape}: a copy needs the same type and shape"
-        )
 
 
 def to_device(
@@ -74,9 +35,13 @@ def to_device(
 ) -> DeviceArray:
     """A copy of an array on the device, or `to` with its numbers."""
     if to is not None:
-        to.copy_to_device(np.asarray(obj), stream)
+        to.copy_to_device(obj if isinstance(obj, DeviceArray) else np.asarray(obj), stream)
         return to
-    return np.array(obj, copy=copy or None, subok=False).view(DeviceArray)
+    if isinstance(obj, DeviceArray):
+        return obj
+    array = np.asarray(obj)
+    must_be_contiguous("obj", array)
+    return DeviceArray(np.array(array, subok=False)) if copy else device_array_like(array)
 
 
 def device_array(
@@ -84,33 +49,63 @@ def device_array(
     order: str = "C", stream: object = 0,
 ) -> DeviceArray:  # fmt: skip
     """A new device array that holds nothing yet."""
-    if strides is not None:
-        raise NotImplementedError("the simulator does not know device_array with strides")
-    dtype = np.dtype(dtype)
-    data = np.full(math.prod(np.atleast_1d(shape)) * dtype.itemsize, NOT_WRITTEN, np.uint8)
-    return data.view(dtype).reshape(shape, order=order).view(DeviceArray)
+    return DeviceArray(unwritten_array(shape, dtype, strides, order))
 
 
-def device_array_like(ary: np.ndarray, stream: object = 0) -> DeviceArray:
-    order = "F" if ary.flags.f_contiguous and not ary.flags.c_contiguous else "C"
-    return device_array(ary.shape, ary.dtype, order=order)
-
-
-def host_array(
+def unwritten_array(
     shape: int | tuple[int, ...], dtype: object = np.float64, strides: object = None,
     order: str = "C", **options: object,
-) -> DeviceArray:  # fmt: skip
-    """Pinned, mapped and managed arrays: host and device see the same bytes."""
-    return device_array(shape, dtype, strides, order)
+) -> np.ndarray:  # fmt: skip
+    """A new array that holds nothing yet; pinned_array for the host alone."""
+    if strides is not None:
+        raise NotImplementedError("the simulator doesn't support arrays with given strides")
+    dtype = np.dtype(dtype)
+    data = np.full(math.prod(np.atleast_1d(shape)) * dtype.itemsize, NOT_WRITTEN, np.uint8)
+    return data.view(dtype).reshape(shape, order=order)
 
 
-def host_array_like(ary: np.ndarray, **options: object) -> DeviceArray:
-    return device_array_like(ary)
+def mapped_array(*arguments: object, **options: object) -> MappedArray:
+    return unwritten_array(*arguments, **options).view(MappedArray)
+
+
+def _like(make: Callable) -> Callable:
+    """cuda.…_array_like"""
+
+    def array_like(ary: np.ndarray | DeviceArray, **options: object) -> object:
+        is_fortran = ary.flags["F_CONTIGUOUS"] and not ary.flags["C_CONTIGUOUS"]
+        return make(ary.shape, ary.dtype, order="F" if is_fortran else "C")
+
+    return array_like
+
+
+device_array_like = _like(device_array)
+
+
+def is_cuda_array(obj: object) -> bool:
+    return hasattr(obj, "__cuda_array_interface__")
+
+
+def as_cuda_array(obj: object, sync: bool = True) -> DeviceArray:
+    if not is_cuda_array(obj):
+        raise TypeError(f"obj is a {type(obj).__name__}, not on the device: use cuda.to_device")
+    return obj if isinstance(obj, DeviceArray) else DeviceArray(numbers_of(obj))
 
 
 def auto_device(obj: object, stream: object = 0, copy: bool = True) -> tuple[DeviceArray, bool]:
     is_there = isinstance(obj, DeviceArray)
-    return (obj if is_there else to_device(obj)), not is_there
+    return (obj if is_there else to_device(obj, copy=copy)), not is_there
+
+
+def device_memset(dst: DeviceArray, val: int, size: int, stream: object = 0) -> None:
+    """Sets the first `size` bytes."""
+    dst.ravel().view(np.uint8)[:size] = val
+
+
+def no_ufuncs(*arguments: object, **options: object) -> NoReturn:
+    raise Unsupported(
+        "the simulator doesn't support @vectorize and @guvectorize for CUDA: write a kernel "
+        "(@cuda.jit) in which each thread computes one element"
+    )
 
 
 class Stream:
@@ -194,7 +189,7 @@ class Devices(list):
 
 
 class Reduce:
-    """cuda.reduce: a function of two numbers, applied to all elements of an array."""
+    """cuda.reduce: a function of two numbers, applied to all elements of an array, in Python."""
 
     def __init__(self, functor: Callable) -> None:
         self.functor = functor
@@ -203,8 +198,12 @@ class Reduce:
         self, arr: np.ndarray, size: int | None = None, res: np.ndarray | None = None,
         init: object = 0, stream: object = 0,
     ) -> object:  # fmt: skip
+        if arr.ndim != 1:
+            raise TypeError(f"arr has {arr.ndim} dimensions; cuda.reduce takes one")
         numbers = np.asarray(arr)[:size]
-        result = functools.reduce(self.functor, numbers, numbers.dtype.type(init))
+        counted = getattr(NOW[-1][0], "counted", _nothing_around)
+        with counted(self.functor):
+            result = functools.reduce(self.functor, numbers, numbers.dtype.type(init))
         if res is None:
             return result
         res[0] = result
@@ -229,11 +228,14 @@ HOST: dict[str, object] = {
     "to_device": to_device,
     "device_array": device_array,
     "device_array_like": device_array_like,
-    **dict.fromkeys(("pinned_array", "mapped_array", "managed_array"), host_array),
-    **dict.fromkeys(("pinned_array_like", "mapped_array_like"), host_array_like),
+    "pinned_array": unwritten_array,
+    "pinned_array_like": _like(unwritten_array),
+    **dict.fromkeys(("mapped_array", "managed_array"), mapped_array),
+    "mapped_array_like": _like(mapped_array),
     "_auto_device": auto_device,
-    "as_cuda_array": lambda obj, sync=True: np.asarray(obj).view(DeviceArray),
-    "is_cuda_array": lambda obj: isinstance(obj, DeviceArray),
+    "as_cuda_array": as_cuda_array,
+    "is_cuda_array": is_cuda_array,
+    **dict.fromkeys(("vectorize", "guvectorize"), no_ufuncs),
     **dict.fromkeys(("pinned", "mapped", "profiling", "defer_cleanup"), _nothing_around),
     **dict.fromkeys(("synchronize", "close", "profile_start", "profile_stop"), _does_nothing),
     **dict.fromkeys(
@@ -253,9 +255,26 @@ HOST: dict[str, object] = {
 }
 
 
-def cuda_modules() -> list[ModuleType]:
-    """numba.cuda and numba_cuda_mlir.cuda, as far as they are loaded."""
-    return [sys.modules[name] for name in CUDA_MODULES if name in sys.modules]
+def _loaded(*names: str) -> list[ModuleType]:
+    return [sys.modules[name] for name in names if name in sys.modules]
+
+
+def replacements() -> Iterator[tuple[object, str, object]]:
+    """What to replace in numba.cuda and numba_cuda_mlir.cuda, as far as they are loaded: where, the
+    name, and by what."""
+    from pa_tutorial.private_names import CUDAGUFuncVectorize, CUDAVectorize
+
+    for module in _loaded(*CUDA_MODULES, f"{SUCCESSOR}.numba_cuda"):
+        yield from ((module, name, HOST[name]) for name in HOST.keys() & vars(module).keys())
+    for module in _loaded(*CUDA_MODULES):
+        if not hasattr(module.jit, "__wrapped__"):
+            yield module, "jit", remembering(module.jit)
+    for module in _loaded("numba.cuda.cudadrv.driver", f"{SUCCESSOR}.numba_cuda.cudadrv.driver"):
+        yield module, "device_memset", device_memset
+    ufuncs = [CUDAVectorize, CUDAGUFuncVectorize]
+    for module in _loaded(f"{SUCCESSOR}.numba_cuda.vectorizers"):
+        ufuncs += module.CUDAVectorize, module.CUDAGUFuncVectorize
+    yield from ((kind, "__init__", no_ufuncs) for kind in ufuncs)
 
 
 @contextmanager
@@ -269,10 +288,7 @@ def simulated(**options: object) -> Iterator[None]:
     options  those of `launch`, except shared_bytes
     """
     with ExitStack() as stack:
-        for module in cuda_modules():
-            for name in HOST.keys() & vars(module).keys():
-                stack.enter_context(mock.patch.object(module, name, HOST[name]))
-            if not hasattr(module.jit, "__wrapped__"):
-                stack.enter_context(mock.patch.object(module, "jit", remembering(module.jit)))
         stack.enter_context(simulate(**options))
+        for where, name, by in list(replacements()):
+            stack.enter_context(mock.patch.object(where, name, by))
         yield

@@ -195,8 +195,12 @@ def selp(frame: Frame, place: int, condition: Value, a: Value, b: Value) -> Valu
     return plain(merge(b, a, np.asarray(truth(condition)))[()])
 
 
+def _fence(scope: str) -> Callable:
+    return lambda frame, place: frame.gang.fence(frame.lanes, scope)
+
+
 def _nothing(frame: Frame, place: int, *arguments: object) -> object:
-    """A fence, which doesn't order the threads themselves; sleep."""
+    """Sleep."""
 
 
 ATOMICS: dict[str, Callable] = {
@@ -235,7 +239,8 @@ FUNCTIONS: dict[str, Callable] = {
     **dict.fromkeys(("ldca", "ldcg", "ldcs", "ldlu", "ldcv"), _load),
     **dict.fromkeys(("stcg", "stcs", "stwb", "stwt"), _store),
     "const.array_like": lambda frame, place, array: array,
-    **dict.fromkeys(("threadfence", "threadfence_block", "threadfence_system"), _nothing),
+    "threadfence_block": _fence("block"),
+    **dict.fromkeys(("threadfence", "threadfence_system"), _fence("grid")),
     "nanosleep": _nothing,
     "selp": selp,
     "cbrt": lambda frame, place, value: keeps_type(np.cbrt)(value),
@@ -249,6 +254,7 @@ FUNCTIONS: dict[str, Callable] = {
     **HALF_FUNCTIONS,
     **WARP_FUNCTIONS,
 }
+FENCES = frozenset(name for name in FUNCTIONS if name.startswith("threadfence"))
 REGISTERS = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim"))
 SPECIAL: dict[str, Callable[[Frame], Value]] = {"laneid": laneid, "warpsize": warpsize}
 WRITERS = ("atomic.", "st")  # their first argument is an array, their second an index

@@ -1,15 +1,16 @@
 """Arguments of a launch, as the kernel sees them: arrays with addresses, numbers, tuples."""
 
 import ctypes
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FunctionType
 
 import numpy as np
 
 from pa_tutorial.simt.arithmetic import DTYPES, TYPES, plain
+from pa_tutorial.simt.device_array import numbers_of
 from pa_tutorial.simt.machine import Machine
 from pa_tutorial.simt.memory import Array, Memory, contiguous, root_extent
-from pa_tutorial.simt.names import names_of, plain_function
+from pa_tutorial.simt.names import function_behind, names_of
 
 
 def convert(
@@ -17,26 +18,30 @@ def convert(
     arguments: dict[str, object],
     found: dict[str, np.ndarray],
     may_be_written: Collection[str],
-) -> dict[str, object]:
-    """Arguments as the kernel sees them. Arrays that share bytes share one Memory.
+    others: Mapping[object, tuple[str, np.ndarray]],
+) -> tuple[dict[str, Array], dict[object, Array]]:
+    """Arrays as the kernel sees them. Those that share bytes share one Memory.
 
     found           the arguments that are arrays, as NumPy arrays
     may_be_written  names of arguments; a memory that none of them views is read-only
+    others          global device arrays, with their names; they may be written
     """
-    memories = _memories(machine, [_extent(arguments[name], found[name]) for name in found])
-    converted = {
-        name: _view(name, found[name], memories) if name in found else plain_number(name, value)
-        for name, value in arguments.items()
-    }
+    extents = [_extent(arguments[name], found[name]) for name in found]
+    extents += [root_extent(array) for _, array in others.values()]
+    memories = _memories(machine, extents)
+    converted = {name: _view(name, array, memories) for name, array in found.items()}
     for _, memory in memories:
         views = (name for name in found if converted[name].memory is memory)
         memory.only_read = not any(name in may_be_written for name in views)
-    return converted
+    viewed = {key: _view(name, array, memories) for key, (name, array) in others.items()}
+    for array in viewed.values():
+        array.memory.only_read = False
+    return converted, viewed
 
 
 def function_of(kernel: Callable) -> FunctionType:
     """The plain function of a kernel; TypeError for anything that can't be launched."""
-    function = plain_function(kernel) or kernel
+    function = function_behind(kernel)
     if not hasattr(function, "__code__"):
         raise TypeError(
             f"kernel is a {type(function).__name__}; it must be a @cuda.jit kernel or its plain "
@@ -68,6 +73,7 @@ def arrays_of(arguments: dict[str, object]) -> dict[str, np.ndarray]:
 
 def _as_numpy(name: str, value: object) -> np.ndarray | None:
     """An array argument; None for anything else."""
+    value = numbers_of(value)
     if type(value).__module__.startswith("torch") and hasattr(value, "data_ptr"):
         if value.device.type != "cpu":
             raise TypeError(f"{name} is on {value.device}; the simulator needs it on the CPU")
@@ -78,15 +84,18 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
             if "ScalarType" in str(error):
                 why = (
                     f"{name} is {value.dtype}, which NumPy doesn't have; pass its bits: "
-                    f"{name}.view(torch.uint16)"
+                    f"{name}.view(torch.uint{8 * value.itemsize})"
                 )
             raise TypeError(why) from None
-    if hasattr(value, "copy_to_host") and not isinstance(value, np.ndarray):
+    on_gpu = hasattr(value, "copy_to_host") or hasattr(value, "__cuda_array_interface__")
+    if on_gpu and not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is on the GPU; the simulator needs it on the CPU: copy_to_host()")
     if not isinstance(value, np.ndarray):
         return None
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array; pass its .data or .filled()")
+    if unsupported := _unsupported(value.dtype):
+        raise TypeError(f"{name} holds {unsupported}, which the simulator doesn't support")
     if value.dtype not in DTYPES:
         allowed = "integers and floats of at most 64 bits, in the byte order of this machine"
         raise TypeError(f"{name} holds {value.dtype.str}; a kernel computes with {allowed}")
@@ -95,9 +104,18 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
     return value
 
 
+def _unsupported(dtype: np.dtype) -> str:
+    """Numbers that Numba knows and the simulator doesn't; "" if they are not of that kind."""
+    if dtype.names == ("s0", "s1"):
+        return "random number generators of cuda.random (records)"
+    if dtype.names:
+        return f"records ({', '.join(dtype.names)})"
+    return f"complex numbers ({dtype.str})" if dtype.kind == "c" else ""
+
+
 def _extent(value: object, array: np.ndarray) -> tuple[int, int]:
     """The first byte of the allocation that an argument views, and one past its last."""
-    if value is array:
+    if not hasattr(value, "untyped_storage"):
         return root_extent(array)
     storage = value.untyped_storage()  # of a torch tensor
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
@@ -140,8 +158,6 @@ def _view(name: str, array: np.ndarray, memories: list[tuple[int, Memory]]) -> A
 
 def constant_array(machine: Machine, name: str, value: np.ndarray) -> Array:
     """A global array, which a kernel gets as a constant: a copy as it is now, read-only."""
-    if value.dtype not in DTYPES:
-        raise TypeError(f"{name} holds {value.dtype.str}, which the simulator doesn't know")
     copy = np.ascontiguousarray(value).reshape(value.shape)
     data = np.frombuffer(copy.tobytes(), np.uint8)
     memory = Memory(data, "global", machine.allocate(data.size), written=True)
@@ -167,12 +183,17 @@ def plain_number(name: str, value: object) -> object:
     if value is None:
         return None
     if isinstance(value, tuple):
-        return tuple(plain_number(name, part) for part in value)
+        return tuple(plain_number(f"{name}[{i}]", part) for i, part in enumerate(value))
     if type(value) in TYPES:
         try:
             return plain(value)
         except OverflowError as error:
             raise OverflowError(f"{name}: {error}") from None
+    if _as_numpy(name, value) is not None:
+        raise TypeError(
+            f"{name} is an array in a tuple, which the simulator doesn't support; pass each array "
+            "as an argument"
+        )
     raise TypeError(
         f"{name} is a {type(value).__name__}; a kernel takes NumPy arrays, torch CPU tensors, "
         "numbers and tuples of numbers"

@@ -5,12 +5,14 @@ They are folded in when the kernel is translated, as C++ templates and Numba do 
 
 import ast
 import builtins
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from types import FunctionType, MappingProxyType
+from types import MappingProxyType
+
+import numpy as np
 
 from pa_tutorial.simt.intrinsics import REGISTERS
-from pa_tutorial.simt.names import CUDA_MODULES, cuda_name
+from pa_tutorial.simt.names import CUDA_MODULES, cuda_name, function_behind
 from pa_tutorial.simt.source import Source
 
 UNKNOWN = object()  # not known before the kernel runs
@@ -21,33 +23,60 @@ LITERAL = ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
 class Known:
     """Finds what the names and constants of one function mean.
 
-    program    adds places and translates the functions that this one calls
-    functions  parameters that are functions, which are known before the kernel runs too
+    program      adds places and translates the functions that this one calls
+    callee       what cuda.jit made of the function, or the function itself
+    functions    parameters that are functions, which are known before the kernel runs too
+    kept         copies of global arrays that an earlier launch compiled in, by name
+    arrays       the same, of this launch
+    compiled_in  all that was found outside the function, by name
+    calls        the device functions that it calls, translated
     """
 
     def __init__(
         self,
         program: object,
-        function: FunctionType,
+        callee: Callable,
         source: Source,
         functions: Mapping[str, object] = NOTHING,
+        kept: Mapping[str, np.ndarray] = NOTHING,
     ) -> None:
         self.constants = _constants(source.tree)
-        self.program, self.function, self.source = program, function, source
+        self.program, self.callee, self.source = program, callee, source
+        self.kept, self.arrays, self.compiled_in = kept, {}, {}
+        self.calls: list[object] = []
+        self.function = function = function_behind(callee)
         closure = function.__closure__ or ()
         cells = zip(function.__code__.co_freevars, closure, strict=True)
         self.enclosed = {name: cell.cell_contents for name, cell in cells} | dict(functions)
         self.variables = set(function.__code__.co_varnames) - set(functions)
 
     def known(self, node: ast.AST) -> object:
-        """The Python object that a node refers to, or UNKNOWN."""
+        """The Python object that a node refers to, or UNKNOWN.
+
+        Whatever a translation uses is asked for here, so `compiled_in` has it.
+        """
+        value = self.meant(node)
+        if value is not UNKNOWN and isinstance(node, ast.Name | ast.Attribute):
+            self.compiled_in[dotted(node)] = value
+        return value
+
+    def uses(self, as_compiled: bool) -> dict[str, object]:
+        """All that was found outside the function, by name.
+
+        as_compiled  of a global host array, the copy that was compiled in, not what it is now
+        """
+        copies = self.arrays if as_compiled else {}
+        return {name: copies.get(name, value) for name, value in self.compiled_in.items()}
+
+    def meant(self, node: ast.AST) -> object:
+        """Like `known`, for what isn't compiled in itself: the module of which a member is used."""
         match node:
             case ast.Constant(value=value):
                 return value
             case ast.Name(id=name) if name not in self.variables:
                 return self._outer(node, name)
             case ast.Attribute(value=base, attr=attr):
-                owner = self.known(base)
+                owner = self.meant(base)
                 if owner is UNKNOWN or cuda_name(owner) in REGISTERS:
                     return UNKNOWN
                 return self._member(node, owner, attr)
@@ -71,16 +100,13 @@ class Known:
                 known = isinstance(parts, tuple) and -len(parts) <= index < len(parts)
                 return parts[index] if known else UNKNOWN
             case ast.Attribute(value=ast.Name(id=name), attr="dtype") if name in self.variables:
-                return self.program.dtypes.get((self.function, name), UNKNOWN)
+                return self.program.dtypes.get((self.callee, name), UNKNOWN)
         return self.known(node)
 
     def _outer(self, node: ast.AST, name: str) -> object:
         for place in (self.enclosed, self.function.__globals__, vars(builtins)):
             if name in place:
-                value, code = place[name], self.function.__code__
-                if isinstance(value, int | float) and name not in code.co_varnames:
-                    self.program.numbers[code, name] = value
-                return value
+                return place[name]
         raise self.source.unsupported(node, f"{name} is not defined")
 
     def _member(self, node: ast.AST, owner: object, attr: str) -> object:
@@ -90,6 +116,16 @@ class Known:
         if found is not UNKNOWN:
             return found
         raise self.source.unknown(node)
+
+
+def dotted(node: ast.AST) -> str:
+    """The text of a name, or of module.name; of others, whatever is before the dot."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=base, attr=attr):
+            return f"{dotted(base)}.{attr}"
+    return ast.unparse(node)
 
 
 @lru_cache(maxsize=512)  # a kernel is launched often, and its text doesn't change

@@ -43,6 +43,15 @@ def require_limits(
         raise ValueError(f"shared_bytes is {shared_bytes}; it must be between 0 and {MAX_SHARED}")
 
 
+def require_shared_fits(static_bytes: int, shared_bytes: int) -> None:
+    """Refuse what is too much in sum, though each part is allowed."""
+    if static_bytes + shared_bytes > MAX_SHARED:
+        raise ValueError(
+            f"shared_bytes is {shared_bytes}, and the kernel's static shared arrays take "
+            f"{static_bytes} bytes; together they may take {MAX_SHARED}"
+        )
+
+
 def known_checks(checks: str | Sequence[str]) -> tuple[str, ...]:
     """The checks, as a tuple. Raises ValueError for one that there isn't."""
     checks = as_tuple(checks)

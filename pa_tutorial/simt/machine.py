@@ -43,6 +43,7 @@ class Machine:
     recorder   notes what the traced thread blocks do; None: none is traced
     places     every place of the kernel that accesses memory, waits, calls or loops, by number
     moments    per finding, the number of records at that time; None: its block isn't traced
+    fenced     the births of the thread blocks, if the kernel has fences
     max_turns  loop turns that a thread block may take before it counts as hanging, an error
     """
 
@@ -65,6 +66,7 @@ class Machine:
     static_bytes: int = 0
     intervals: int = 1
     births: list[tuple[int, tuple[int, int, int]]] = field(default_factory=list)
+    fenced: list[int] | None = None
 
     def __post_init__(self) -> None:
         self.memory, self.init, self.race, self.sync = (c in self.checks for c in CHECKS)
@@ -139,7 +141,7 @@ class Machine:
 
     def new_ordering(self, index: tuple[int, int, int]) -> Ordering:
         """For a thread block that starts; no other block shares the numbers of its intervals."""
-        order = Ordering(self.num_threads, self.intervals)
+        order = Ordering(self.num_threads, self.intervals, self.fenced)
         self.births.append((order.birth, index))
         return order
 

@@ -27,6 +27,8 @@ class Memory:
     written      [num_cells] bool: was it ever written? None: all of it was
     only_read    the kernel's text never writes to it, so no access to it can race
     accesses     kind of access -> stamps [num_cells] int64 of the latest ones, see races.py
+    atomics      byte -> how many atomic operations it has had, if the kernel has fences, and
+    handed_over  (byte, thread block or None for all) -> what these hand over; see fences.py
     """
 
     def __init__(self, data: np.ndarray, space: str, address: int, written: bool) -> None:
@@ -34,6 +36,8 @@ class Memory:
         self.cell = LARGEST_ITEM
         self.written = None if written else np.zeros(self.num_cells, bool)
         self.accesses: dict[str, tuple[np.ndarray, ...]] = {}
+        self.atomics: dict[int, int] = {}
+        self.handed_over: dict[tuple[int, int | None], dict] = {}
         self.only_read = False
         self.scratch = np.zeros(0, np.int64)  # for sorting the lanes of one access by cell
 

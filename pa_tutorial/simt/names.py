@@ -5,6 +5,7 @@ numba.cuda or its successor numba_cuda_mlir. So we look at the object itself, no
 """
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -17,6 +18,16 @@ from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS, REGISTERS, SPECIAL
 
 CUDA_MODULES = ("numba.cuda", "numba_cuda_mlir.cuda")
 NAMES = frozenset((*FUNCTIONS, *REGISTERS, *SPECIAL, *ARRAYS))
+
+
+def refuse_numbas_simulator() -> None:
+    """Raise RuntimeError if Numba's own simulator has taken numba.cuda's place, as it does if
+    NUMBA_ENABLE_CUDASIM is set when numba.cuda is imported; later it has no effect."""
+    if ".simulator" in import_module("numba.cuda").jit.__module__:
+        raise RuntimeError(
+            "NUMBA_ENABLE_CUDASIM is set: Numba's own simulator has taken numba.cuda's place. "
+            "Unset it and start Python again."
+        )
 
 
 def cuda_name(thing: object) -> str | None:
@@ -71,3 +82,8 @@ def plain_function(thing: object) -> FunctionType | None:
     and votes are device functions too. We know them by name, not by their code.
     """
     return None if cuda_name(thing) else getattr(thing, "py_func", None)
+
+
+def function_behind(kernel: Callable) -> FunctionType:
+    """The Python function of what cuda.jit returned; a plain function is its own."""
+    return plain_function(kernel) or kernel

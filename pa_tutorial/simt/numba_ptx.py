@@ -38,8 +38,8 @@ def ptx(
     require_compiler()
     function = function_of(kernel)
     by_name = named(function, args)
-    signature = types_of(function, (by_name | arrays_of(by_name)).values())
-    return _compiled(function, tuple(signature), compute_capability, lineinfo)
+    signature = types_of(kernel, (by_name | arrays_of(by_name)).values())
+    return _compiled(kernel, signature, compute_capability, lineinfo)
 
 
 def require_compiler() -> None:
@@ -54,10 +54,11 @@ def require_compiler() -> None:
 
 @lru_cache(maxsize=64)  # as Numba compiles a kernel once for the types of its arguments
 def _compiled(
-    function: FunctionType, signature: tuple, compute_capability: tuple[int, int], lineinfo: bool
+    kernel: Callable, signature: tuple, compute_capability: tuple[int, int], lineinfo: bool
 ) -> str:
     from numba import cuda
 
+    function = function_of(kernel)
     # Device functions ask for "the current device" while they are compiled; there is none.
     device = SimpleNamespace(compute_capability=compute_capability)
     with (

@@ -2,32 +2,46 @@
 
 import ast
 from collections.abc import Callable, Mapping
-from math import isnan
-from types import CodeType, FunctionType
-from weakref import WeakKeyDictionary
+from contextlib import suppress
+from types import FunctionType
 
 import numpy as np
+from numba.core import types as numba_types
 
 from pa_tutorial.simt.batched_blocks import may_run_batched, run_batched, saved
 from pa_tutorial.simt.blocks import run_blocks
+from pa_tutorial.simt.compiled_in import COMPILED, Compiled, Use, compiled_form, content
+from pa_tutorial.simt.intrinsics import FENCES
 from pa_tutorial.simt.known import NOTHING
 from pa_tutorial.simt.lanes import RESULT, Frame, Variable
-from pa_tutorial.simt.machine import Machine
+from pa_tutorial.simt.machine import CHECKS, Machine
+from pa_tutorial.simt.memory import Array
+from pa_tutorial.simt.names import cast_target, function_behind, names_of
+from pa_tutorial.simt.signatures import declared
 from pa_tutorial.simt.snapshots import END, Snapshot, take
-from pa_tutorial.simt.source import Source, Unsupported, source_of
+from pa_tutorial.simt.source import Source, source_of
 from pa_tutorial.simt.statements import Statements
 
 Watch = int | str
-# kernel -> the types of its arguments -> the numbers that were compiled in
-NUMBERS: WeakKeyDictionary = WeakKeyDictionary()
 NESTED = ast.ClassDef | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 class DeviceFunction:
-    """A function translated for calls from a kernel."""
+    """A function translated for calls from a kernel.
 
-    def __init__(self, source: Source) -> None:
-        self.source, self.body = source, None
+    callee        what cuda.jit made of it, or the function itself
+    compiled_for  the types of a kernel's arguments; of a device function, whose types aren't known,
+                  the arguments that are functions or shapes
+    earlier       the function as Numba compiled it for an earlier launch, if it did
+    """
+
+    body: Callable
+    translated: Statements
+
+    def __init__(self, callee: Callable, compiled_for: tuple[object, ...]) -> None:
+        self.callee, self.compiled_for = callee, compiled_for
+        self.earlier = COMPILED.get(callee, {}).get(compiled_for)
+        self.source = source = source_of(function_behind(callee))
         _refuse_nested(source)
         arguments = source.tree.args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
@@ -49,6 +63,35 @@ class DeviceFunction:
             )
         return returned.read(caller.lanes)
 
+    def uses(self, as_compiled: bool) -> list[Use]:
+        """What is compiled into this function and into those that it calls.
+
+        as_compiled  of a global host array, the copy that was compiled in, not what it is now
+        """
+        reached = [self]
+        for device in reached:
+            calls = dict.fromkeys(device.translated.calls)
+            reached += [called for called in calls if called not in reached]
+        return [
+            Use(device.source.name, name, compiled_form(value))
+            for device in reached
+            for name, value in device.translated.uses(as_compiled).items()
+        ]
+
+    def remember(self, compiled: Compiled) -> None:
+        COMPILED.setdefault(self.callee, {})[self.compiled_for] = compiled
+
+
+def note_what_is_compiled_in(made: Callable) -> None:
+    """For what cuda.jit made of a function with signatures, for which Numba compiles at once."""
+    for_device = getattr(made, "targetoptions", {}).get("device")
+    for arguments, _ in declared(made):
+        options = {"collect": False, "shared_bytes": 0, "max_turns": 0, "recorder": None}
+        options |= {"exited_may_skip": False, "shuffles_order_memory": False}
+        machine = Machine((1, 1, 1), (1, 1, 1), CHECKS, "together", **options)
+        with suppress(Exception):  # whatever it is, the launch says it
+            Program(made, machine, (), (), () if for_device else arguments).require_unchanged()
+
 
 def _refuse_nested(source: Source) -> None:
     """Raise Unsupported for code inside this function that Python compiles on its own."""
@@ -63,65 +106,86 @@ def _refuse_nested(source: Source) -> None:
 class Program:
     """Translates a kernel for one launch.
 
+    kernel  what cuda.jit made of a function, or the function itself
     watch   lines at which to take snapshots: numbers, pieces of their text, marks, or "end"
     names   variables that a snapshot keeps; empty: every number, local array and shared array
-    dtypes  the dtypes of the kernel's array arguments, by name
+    types   of the kernel's arguments
     """
 
     def __init__(
         self,
-        kernel: FunctionType,
+        kernel: Callable,
         machine: Machine,
         watch: tuple[Watch, ...],
         names: tuple[str, ...],
-        dtypes: Mapping[str, np.dtype] = NOTHING,
+        types: tuple[numba_types.Type, ...] = (),
     ) -> None:
         self.machine, self.names = machine, names
         self.watch, self.unmatched = watch, set(watch) - {END}
         self.snapshots: list[Snapshot] = []
-        self.dtypes = {(kernel, name): dtype for name, dtype in dtypes.items()}
+        function = function_behind(kernel)
+        self.types = types
+        self.dtypes = {
+            (kernel, name): cast_target(one.dtype)
+            for name, one in zip(names_of(function), types, strict=False)
+            if isinstance(one, numba_types.Array)
+        }
         self.functions: dict[tuple, DeviceFunction] = {}
+        self.device_arrays: dict[tuple, tuple[str, np.ndarray]] = {}  # global ones, with their name
+        self.on_device: dict[tuple, Array] = {}  # the same, as the kernel sees them
         self.sources: dict[FunctionType, Source] = {}
         self.called: set[str] = set()  # functions of cuda
-        self.numbers: dict[tuple[CodeType, str], int | float] = {}  # global ones that are used
-        self.file = kernel.__code__.co_filename
+        self.name, self.file = function.__name__, function.__code__.co_filename
         self.kernel = self.device_function(kernel)
         unknown = set(names) - {v for f in self.sources for v in f.__code__.co_varnames}
         if unknown:
-            raise ValueError(f"names: {kernel.__name__} has no variable {sorted(unknown)[0]!r}")
+            raise ValueError(f"names: {self.name} has no variable {sorted(unknown)[0]!r}")
         if self.unmatched:
             wanted = ", ".join(repr(w) for w in sorted(self.unmatched, key=str))
             marks = {m for s in self.sources.values() for found in s.marks.values() for m in found}
             there = f"; its marks: {', '.join(sorted(marks))}" if marks else ""
-            raise ValueError(f"watch: no statement of {kernel.__name__} is at {wanted}{there}")
+            raise ValueError(f"watch: no statement of {self.name} is at {wanted}{there}")
 
-    def require_compiled_numbers(self, kernel: FunctionType, types: tuple[object, ...]) -> None:
-        """Raise Unsupported if a global number isn't what it was at the first launch with these
-        types, which is when Numba compiles: a GPU would go on with the old one."""
-        compiled = NUMBERS.setdefault(kernel, {}).setdefault(types, self.numbers)
-        for place, now in self.numbers.items():
-            first, name = compiled.get(place, now), place[1]
-            if first != now and not (isnan(first) and isnan(now)):
-                raise Unsupported(
-                    f"{name} is {now}, and was {first} when {kernel.__name__} was first launched "
-                    "with arguments of these types. Numba compiled it then, so a GPU would still "
-                    f"use {first}. Define the kernel again, or pass {name} as an argument."
-                )
+    def require_unchanged(self) -> None:
+        """Raise Unsupported if something isn't what it was when Numba compiled it in; from now on,
+        what is compiled in now must not change."""
+        is_new = self.kernel.earlier is None
+        for device in self.functions.values():
+            if device.earlier:  # perhaps for another kernel, or for other types
+                device.earlier.require_same(device.uses(as_compiled=not is_new), self.name)
+        for device in self.functions.values():
+            if not device.earlier:
+                uses, arrays = device.uses(as_compiled=True), device.translated.arrays
+                device.remember(Compiled(self._moment(device), uses, arrays))
+
+    def _moment(self, device: DeviceFunction) -> str:
+        """When Numba compiles a function that it hasn't compiled yet."""
+        name = device.source.name
+        if declared(device.callee):
+            return f"{name} was decorated with its signature"
+        if device is self.kernel:
+            return f"{name} was first launched with arguments of these types"
+        return f"{name} was first called, by {self.name}"
 
     def device_function(
-        self, function: FunctionType, functions: Mapping[str, object] = NOTHING
+        self, callee: Callable, functions: Mapping[str, object] = NOTHING
     ) -> DeviceFunction:
         """functions  the parameters that are functions; each set of them needs a translation"""
-        key = function, *functions.items()
+        key = callee, *functions.items()
         if key not in self.functions:
-            source = self.sources[function] = source_of(function)
-            self.functions[key] = device = DeviceFunction(source)
-            device.body = Statements(self, function, source, functions).body(source.tree.body)
+            compiled_for = content(key[1:]) if self.functions else self.types  # the kernel is first
+            device = DeviceFunction(callee, compiled_for)
+            self.functions[key], self.sources[function_behind(callee)] = device, device.source
+            kept = device.earlier.arrays if device.earlier else NOTHING
+            device.translated = Statements(self, callee, device.source, functions, kept)
+            device.body = device.translated.body(device.source.tree.body)
         return self.functions[key]
 
     def run(self, arguments: dict[str, object]) -> None:
         """Runs the thread blocks side by side if that is enough, else one after another."""
         machine, body = self.machine, self.kernel.body
+        if FENCES & self.called and machine.race:
+            machine.fenced = []
 
         def at_end(frame: Frame) -> None:
             if END in self.watch:
@@ -129,12 +193,12 @@ class Program:
                 self.snapshots.extend(take(frame, END, END, self.names))
 
         if may_run_batched(machine, self.called):
-            put_back = saved(arguments)
+            put_back = saved([*arguments.values(), *self.on_device.values()])
             if run_batched(machine, body, arguments, at_end):
                 order = {index: number for number, index in enumerate(machine.indices)}
                 snapshots = sorted(self.snapshots, key=lambda snapshot: order[snapshot.block])
                 if machine.recorder is not None:
-                    after = saved(arguments)
+                    after = saved([*arguments.values(), *self.on_device.values()])
                     put_back()
                     run_blocks(machine, body, arguments, at_end, machine.recorder.blocks)
                     after()

@@ -5,16 +5,18 @@ kernel, in which interval between two barriers. Two accesses of one thread block
 there is a barrier between them, that is, if their intervals differ. Within an interval only
 syncwarp orders accesses, and only for the lanes that it names: each lane counts its syncwarps (its
 clock) and knows up to which clock it has waited for each other lane of its warp (a vector clock).
-Nothing orders accesses of different thread blocks until the kernel ends.
+Accesses of different thread blocks are ordered only by fences and atomic operations, see fences.py;
+a fence counts for the clock, too.
 
 A cell keeps its last write, up to four reads and up to four atomic operations, enough for the next
-access to race with at least one of them. (Where masked syncwarps order some lanes of one warp, the
+access to race with at least one of them. (Where masked syncwarps or fences order some threads, the
 kept ones may all be ordered. So a race can be missed there, rarely; none is ever made up.)
 Source: the happens-before of FastTrack (Flanagan and Freund, 2009), for barriers.
 """
 
 import numpy as np
 
+from pa_tutorial.simt.fences import EVERYONE, Fences, Known
 from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.simt.memory import Memory
 
@@ -42,13 +44,18 @@ class Ordering:
     low_bits  [num_threads] thread and clock of each thread, as stamps hold them
     clocks    [warps, 32, 32] the clock of lane b up to which lane a has waited in this interval;
               None before the first syncwarp
+    fences    what fences order; None: the kernel has none
     """
 
-    def __init__(self, num_threads: int, first_interval: int) -> None:
+    def __init__(
+        self, num_threads: int, first_interval: int, births: list[int] | None = None
+    ) -> None:
+        """births  of the thread blocks that have run; None: the kernel has no fences"""
         self.num_threads = num_threads
         self.birth = self.floor = first_interval << INTERVAL
         self.low_bits = np.arange(num_threads, dtype=np.int64)
         self.clocks: np.ndarray | None = None
+        self.fences = None if births is None else Fences(num_threads, self.birth, births)
         if first_interval >= MAX_INTERVALS:
             raise OverflowError("too many barriers in one launch")
 
@@ -59,7 +66,9 @@ class Ordering:
     def barrier(self) -> None:
         """All threads have met: whatever came before is ordered before whatever follows."""
         self.floor += 1 << INTERVAL
-        if self.clocks is not None:
+        if self.fences is not None:
+            self.fences.meet(range(self.num_threads), is_barrier=True)
+        if self.clocks is not None or self.fences is not None:
             self.low_bits, self.clocks = np.arange(self.num_threads, dtype=np.int64), None
 
     def syncwarp(self, warp: int, members: np.ndarray) -> None:
@@ -75,9 +84,34 @@ class Ordering:
         together = known[members].max(axis=0)
         together[members] = now
         known[members] = together
+        if self.fences is not None:
+            self.fences.meet(threads.tolist(), is_barrier=False)
+        self._tick(threads)
+
+    def fence(self, threads: np.ndarray, scope: str) -> None:
+        """Each thread executes a fence for its thread "block" or the "grid"."""
+        if self.fences is None:
+            return
+        for thread in threads.tolist():
+            self.fences.fence(thread, scope, self._before(thread))
+        self._tick(threads)
+
+    def _tick(self, threads: np.ndarray) -> None:
+        if (self.low_bits[threads] >> CLOCK).max() >= CLOCKS - 1:
+            most = CLOCKS - 1
+            raise OverflowError(f"more than {most} fences or syncwarps between two barriers")
         self.low_bits[threads] += 1 << CLOCK
-        if now.max() >= CLOCKS - 1:
-            raise OverflowError(f"more than {CLOCKS - 1} syncwarps between two barriers")
+
+    def _before(self, thread: int) -> Known:
+        """What the thread did, and what barriers and syncwarps order before what it does next."""
+        before = {(self.birth, EVERYONE): self.floor - 1}
+        if self.clocks is not None:
+            warp, lane = divmod(thread, WARP_SIZE)
+            for other, clock in enumerate(self.clocks[warp, lane].tolist()):
+                time = self.floor + (clock << CLOCK)
+                before[self.birth, warp * WARP_SIZE + other] = time
+        before[self.birth, thread] = self.floor + int(self.low_bits[thread] & ~THREADS)
+        return before
 
     def stamps(self, threads: np.ndarray, place: int) -> np.ndarray:
         return self.low_bits[threads] + (self.floor + (place << PLACE))
@@ -91,6 +125,9 @@ class Ordering:
             open_ &= ~self._warp_ordered(stamps, threads)
         if between_blocks:
             open_ |= (stamps > 0) & (stamps < self.birth)
+        if self.fences is not None and open_.any():
+            before, times = stamps[open_], stamps[open_] & ~(PLACES << PLACE | THREADS)
+            open_[open_] = ~self.fences.ordered(threads[open_], before & THREADS, times)
         return open_
 
     def _warp_ordered(self, stamps: np.ndarray, threads: np.ndarray) -> np.ndarray:
@@ -115,6 +152,8 @@ def record(
         for stamps in memory.accesses.get(other_kind, ()):
             before = stamps[cells]
             race = order.unordered(before, threads, between)
+            if order.fences is not None and other_kind == "atomic":
+                race[race] = ~order.fences.after_atomics(memory, cells[race], threads[race])
             if conflict is None and np.count_nonzero(race):
                 now = order.stamps(threads, place)
                 conflict = cells[race], now[race], before[race], other_kind
@@ -122,6 +161,8 @@ def record(
         within = _note_write(memory, cells, order.stamps(threads, place))
         return conflict or within
     _note(memory, kind, cells, threads, place, order)
+    if order.fences is not None and kind == "atomic":
+        order.fences.atomic(memory, cells, threads)
     return conflict
 
 
@@ -147,7 +188,7 @@ def _note(
     live = before >= order.floor
     own = live & ((before ^ threads) & THREADS == 0)
     enough = live & (far[cells] >= order.floor)  # two warps: no thread is ordered after both
-    if order.clocks is None:
+    if order.clocks is None and order.fences is None:
         same_warp = (before ^ threads) & (THREADS & -WARP_SIZE) == 0
         enough |= own | (live & same_warp & (near[cells] >= order.floor))
     if np.count_nonzero(enough) == len(cells):

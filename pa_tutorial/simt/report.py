@@ -14,7 +14,10 @@ from pa_tutorial.tracebacks import ShortInNotebooks
 ADVICE = {
     "init": "Is it the right place? If so, it needs a first value.",
     "race": "Is a barrier missing between the two, or should only one thread do this?",
-    "race between blocks": "Only an atomic operation helps, or a second launch for one of the two.",
+    "race of two writes": "Should only one thread do this, or is a barrier missing? "
+    "It's a race even if both write the same value.",
+    "race between blocks": "Only atomic operations help, or a second launch for one of the two. If "
+    "they hand over other data, both sides need a fence (cuda.threadfence), too.",
     "sync": "Can the barrier be outside the branch or loop, where every thread reaches it?",
     "sync in a warp": "Can all lanes call it, and those that don't need the result ignore it?",
     "misaligned": "A vector begins at a multiple of its size. Check the index and the slice.",
@@ -32,6 +35,7 @@ class Finding:
     thread     number of the thread in its block
     other_site, other_block, other_thread   the second party of a race or of a barrier
     array      name of the array; index, shape   where in it
+    is_dynamic    whether the array is the dynamic shared memory
     instruction, other_instruction   their numbers in the trace: the last instruction that the
                thread's warp had recorded when the mistake was found (for a race or an unwritten
                value, the access itself), and the other access of a race. None: the thread block
@@ -49,6 +53,7 @@ class Finding:
     array: str | None = None
     index: Index | None = None
     shape: Index | None = None
+    is_dynamic: bool = False
     instruction: int | None = None
     other_instruction: int | None = None
 
@@ -65,6 +70,8 @@ class Finding:
         """The check, or more exactly what it found."""
         if self.check == "race" and self.other_block != self.block:
             return "race between blocks"
+        if self.check == "race" and " writes " in self.what and " wrote " in self.what:
+            return "race of two writes"
         if self.check == "sync" and "barrier" not in self.what:
             return "sync in a warp"
         return "misaligned" if "misaligned" in self.what else self.check
@@ -96,6 +103,8 @@ def _outside(finding: Finding) -> list[str]:
         if index != ":" and not 0 <= index < size:
             what = f"{ast.unparse(expression)} is {index}; it must be 0 to {size - 1}"
             cause = _cause(index, size) + (SWAPPED if _fits_swapped(finding, index, size) else "")
+            if finding.is_dynamic and index >= size:
+                cause = TOO_SMALL
             return [f"  {what}. {cause}", *_origins(expression, finding.site)]
     return []
 
@@ -108,6 +117,10 @@ def _origins(expression: ast.expr, site: Site) -> list[str]:
     return [f"  line {line} of {site.function}:  {site.source.line(line)}" for line in lines]
 
 
+TOO_SMALL = (
+    "Either the index is wrong, or the launch asks for too little dynamic shared memory: "
+    "kernel[grid, block, 0, shared_bytes]."
+)
 SWAPPED = " Or two indices are swapped."
 
 

@@ -1,24 +1,32 @@
 """launch runs a Numba CUDA kernel here, with checks, and returns a report."""
 
-import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pa_tutorial.simt.kernel_arguments import arrays_of, convert, forget, function_of, named
+from pa_tutorial.simt.kernel_arguments import (
+    arrays_of,
+    convert,
+    forget,
+    function_of,
+    named,
+    plain_number,
+)
 from pa_tutorial.simt.launch_options import (
     Size,
     as_tuple,
     known_checks,
     require_limits,
+    require_shared_fits,
     three_sizes,
 )
 from pa_tutorial.simt.machine import CHECKS, ORDERS, Machine
 from pa_tutorial.simt.moments import with_moments
+from pa_tutorial.simt.names import refuse_numbas_simulator
 from pa_tutorial.simt.program import Program, Watch
 from pa_tutorial.simt.recorder import Recorder
 from pa_tutorial.simt.report import Report
-from pa_tutorial.simt.signatures import as_declared, declared, types_of
+from pa_tutorial.simt.signatures import as_passed, declared, types_of
 from pa_tutorial.simt.snapshots import Index
 from pa_tutorial.simt.trace import Trace, block_number
 from pa_tutorial.simt.writes import Writes
@@ -54,8 +62,8 @@ def launch(
             bounds unless it is a constant: a[-1]. (Numba counts any negative index from the end of
             its axis; so does the simulator without this check)
             "init":   nothing is read before it was written
-            "race":   no two threads access one address, one of them writing, unless a barrier or
-                      a syncwarp that names both separates them
+            "race":   no two threads access one address, one of them writing, unless a barrier, a
+                      syncwarp that names both, or fences and an atomic operation order them
             "sync":   every thread that must reach a barrier or warp function does
     order   "together": the threads of a block execute statement by statement, side by side
             (fast); as long as nothing is found, so do those of several thread blocks.
@@ -80,11 +88,7 @@ def launch(
     memory and that isn't checked; TypeError and ValueError for arguments that no launch accepts.
     """
     checks, watch = known_checks(checks), as_tuple(watch)
-    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0"):
-        raise RuntimeError(
-            "NUMBA_ENABLE_CUDASIM is set: Numba's own simulator has taken numba.cuda's place. "
-            "Unset it and start Python again."
-        )
+    refuse_numbas_simulator()
     if not isinstance(order, int) and order not in ORDERS:
         raise ValueError(f"order is {order!r}; it must be one of {', '.join(ORDERS)}, or a seed")
     grid, block = three_sizes("grid", grid), three_sizes("block", block)
@@ -104,15 +108,16 @@ def launch(
     function = function_of(kernel)
     by_name = named(function, args)
     arrays = arrays_of(by_name)
-    dtypes = {name: array.dtype for name, array in arrays.items()}
-    program = Program(function, machine, watch, as_tuple(names), dtypes)
-    kinds = {name: (array.dtype, array.ndim) for name, array in arrays.items()}
-    kinds = {name: type(value) for name, value in by_name.items()} | kinds
-    program.require_compiled_numbers(function, tuple(kinds.values()))
-    arguments = convert(machine, by_name, arrays, Writes(program).parameters(function))
-    if declared(function):
-        types = types_of(function, (by_name | arrays).values())
-        values = map(as_declared, arguments.values(), types)
+    numbers = {n: plain_number(n, value) for n, value in by_name.items() if n not in arrays}
+    types = types_of(kernel, (by_name | arrays).values())
+    program = Program(kernel, machine, watch, as_tuple(names), types)
+    require_shared_fits(machine.static_bytes, shared_bytes)
+    program.require_unchanged()
+    written = Writes(program).parameters(kernel)
+    views, program.on_device = convert(machine, by_name, arrays, written, program.device_arrays)
+    arguments = by_name | numbers | views
+    if declared(kernel):
+        values = map(as_passed, arguments.values(), types)
         arguments = dict(zip(arguments, values, strict=True))
     for name in as_tuple(unwritten):
         forget(name, arguments)

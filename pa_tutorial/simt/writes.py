@@ -6,12 +6,12 @@ or to part of it, is stored into or passed to something unknown.
 """
 
 import ast
-from types import FunctionType
+from collections.abc import Callable
 
 from pa_tutorial.simt.arithmetic import MATH
 from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS, WRITERS
 from pa_tutorial.simt.known import UNKNOWN, Known
-from pa_tutorial.simt.names import cast_target, cuda_name, plain_function
+from pa_tutorial.simt.names import cast_target, cuda_name
 from pa_tutorial.simt.source import Source, Unsupported
 from pa_tutorial.simt.twins import WRITTEN
 
@@ -24,10 +24,10 @@ class Writes:
 
     def __init__(self, program: object) -> None:
         self.program = program
-        self.found: dict[FunctionType, Names] = {}
+        self.found: dict[Callable, Names] = {}
 
-    def parameters(self, function: FunctionType) -> Names:
-        """The parameters that may be written through."""
+    def parameters(self, function: Callable) -> Names:
+        """The parameters of a function that may be written through."""
         if function not in self.found:
             device = self.program.functions[function,]
             self.found[function] = frozenset(device.parameters)  # for a function that calls itself
@@ -35,7 +35,7 @@ class Writes:
             self.found[function] = _reached(written, flows) & frozenset(device.parameters)
         return self.found[function]
 
-    def _of_body(self, function: FunctionType, source: Source) -> tuple[set[str], list]:
+    def _of_body(self, function: Callable, source: Source) -> tuple[set[str], list]:
         """Names that are stored into, and pairs (name, names that it may refer to)."""
         known = Known(self.program, function, source)
         written: set[str] = set()
@@ -77,12 +77,11 @@ class Writes:
             callee = known.known(node.func)
         except Unsupported:
             callee = UNKNOWN
-        function = plain_function(callee)
-        if (function,) in self.program.functions:
-            names = self.program.functions[function,].parameters
+        if (callee,) in self.program.functions:
+            names = self.program.functions[callee,].parameters
             by_name = dict(zip(names, node.args, strict=False))
             by_name |= {keyword.arg: keyword.value for keyword in node.keywords}
-            into = self.parameters(function)
+            into = self.parameters(callee)
             return frozenset().union(*(_arrays(v) for n, v in by_name.items() if n in into))
         if callee is not UNKNOWN and _only_reads(callee):
             return frozenset()

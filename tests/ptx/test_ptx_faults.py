@@ -283,6 +283,56 @@ def test_strong_stores_and_loads_do_not_race() -> None:
     assert array[0] == 5
 
 
+# Thread block 0 writes 5 and raises a flag; thread block 1 looks at the flag and reads the 5.
+HANDS_OVER = """
+mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0; @!%p1 bra SECOND;
+st.global.u32 [%rd11], 5; {release} {flag}.u32 [%rd11+4], 1; bra END;
+SECOND: {look}.u32 %r2, [%rd11+4]; {acquire}
+ld.global.u32 %r3, [%rd11]; st.global.u32 [%rd11+8], %r3;
+END:
+"""
+RAISE, LOOK = "st.relaxed.gpu.global", "ld.volatile.global"
+
+
+@pytest.mark.parametrize(
+    ("release", "flag", "look", "acquire"),
+    [
+        ("membar.gl;", RAISE, LOOK, "membar.gl;"),
+        ("fence.acq_rel.gpu;", RAISE, LOOK, "fence.sc.sys;"),
+        ("membar.gl;", RAISE, LOOK, "bar.sync 0;"),
+        ("", "st.release.gpu.global", "ld.acquire.gpu.global", ""),
+    ],
+)
+def test_fences_and_a_flag_hand_over_what_was_written(
+    release: str, flag: str, look: str, acquire: str
+) -> None:
+    array = np.zeros(3, np.uint32)
+    body = HANDS_OVER.format(release=release, flag=flag, look=look, acquire=acquire)
+    run(body, array, threads=1, grid=2)
+    assert array.tolist() == [5, 1, 5]
+
+
+@pytest.mark.parametrize(
+    ("release", "flag", "look", "acquire"),
+    [
+        ("", RAISE, LOOK, "membar.gl;"),
+        ("bar.sync 0;", RAISE, LOOK, "membar.gl;"),
+        ("membar.cta;", RAISE, LOOK, "membar.gl;"),
+        ("membar.gl;", RAISE, LOOK, ""),
+        ("membar.gl;", RAISE, LOOK, "membar.cta;"),
+        ("membar.gl; st.global.u32 [%rd11], 6;", RAISE, LOOK, "membar.gl;"),
+        ("", "st.release.cta.global", "ld.acquire.gpu.global", ""),
+        ("", "st.release.gpu.global", LOOK, ""),
+    ],
+)
+def test_a_fence_that_is_missing_or_too_weak_is_found(
+    release: str, flag: str, look: str, acquire: str
+) -> None:
+    body = HANDS_OVER.format(release=release, flag=flag, look=look, acquire=acquire)
+    with pytest.raises(PtxFault, match="does a read where thread 0 of an earlier thread block did"):
+        run(body, np.zeros(3, np.uint32), threads=1, grid=2)
+
+
 def test_a_function_without_a_body_is_refused_only_where_it_is_called() -> None:
     array = np.zeros(4, np.uint32)
     run("setp.gt.u32 %p1, %r0, 9; @!%p1 bra END; call.uni __assertfail, (); END:", array)
@@ -313,6 +363,15 @@ def test_shared_arrays_of_two_scopes_are_two() -> None:
     array = np.zeros(1, np.uint32)
     run(body + "ld.shared.u32 %r3, [x]; } st.global.u32 [%rd1], %r3;", array)
     assert array.tolist() == [5]
+
+
+def test_more_shared_memory_than_a_gpu_has_is_refused() -> None:
+    text, array = text_of(""), np.zeros(1, np.uint32)
+    run_ptx(text, 1, 1, array, shared_bytes=232_448 - 256)
+    with pytest.raises(ValueError, match="static shared arrays take 256 bytes; together"):
+        run_ptx(text, 1, 1, array, shared_bytes=232_448 - 252)
+    with pytest.raises(PtxError, match="kernel has 49168 bytes of static shared arrays; ptxas"):
+        run_ptx(text.replace("s[256]", "s[49168]"), 1, 1, array)
 
 
 def test_what_follows_loc_on_its_line_is_executed() -> None:

@@ -1,15 +1,20 @@
 """Programs written for numba.cuda: device arrays, streams and the rest outside of kernels."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numba import cuda as numba_cuda
+from numba import vectorize
 
 from pa_tutorial.simt import SimtError, cuda
-from pa_tutorial.simt.host import HOST, DeviceArray, simulated
+from pa_tutorial.simt.device_array import DeviceArray
+from pa_tutorial.simt.host import HOST, simulated
 
 A = np.arange(100, dtype=np.float32)
 
@@ -65,6 +70,114 @@ def test_a_device_array_is_a_copy_in_the_same_order() -> None:
     assert cuda.device_array_like(there).is_f_contiguous()
     assert cuda.is_cuda_array(there)
     assert not cuda.is_cuda_array(fortran)
+
+
+@pytest.mark.parametrize("copy", [np.asarray, np.array, DeviceArray.copy_to_host, np.sort])
+def test_what_reaches_the_host_is_a_copy(copy: Callable) -> None:
+    """A program that changes it must not change what is on the device."""
+    there = cuda.to_device(A)
+    host = copy(there)
+    assert type(host) is np.ndarray
+    assert np.array_equal(host, A)
+    host[0] = 99
+    assert there[0] == 0
+
+
+NOT_THERE = {
+    "there + 1": "a device array can't be computed with outside of kernels: copy_to_host() gives",
+    "2 * there": "can't be computed with",
+    "-there": "can't be computed with",
+    "there > 1": "can't be computed with",
+    "there.sum()": "a device array has no sum: copy_to_host() gives a NumPy array, which has it",
+    "there.astype(np.int32)": "has no astype",
+    "there.fill(0)": "has no fill",
+    "there.adn": "a device array has no adn",
+    "there[there.copy_to_host() > 1]": "takes numbers and slices as an index, not array",
+    "there[[0, 1]]": "takes numbers and slices as an index, not [0, 1]",
+    "there[:, None]": "takes numbers and slices as an index, not None",
+    "there.reshape(10, 10).T.reshape(10, 10).transpose((1, 0, 2))": "don't match",
+    "there.reshape(4, 25)[:, 0].ravel()": "isn't contiguous",
+    "there[::-1].copy_to_host()": "the strides are",
+    "there.T": "of 1 dimensions has no transpose",
+    "there[::2].split(4)": "must have one dimension and no gaps",
+    "cuda.to_device(A[::2])": "obj isn't contiguous",
+    "there[::2].copy_to_device(A[::2])": "the device array isn't contiguous",
+    "np.asarray(there, copy=False)": "without a copy",
+    "cuda.as_cuda_array(A)": "obj is a ndarray, not on the device: use cuda.to_device",
+    "cuda.vectorize('f4(f4)')(len)": "doesn't support @vectorize",
+}
+
+
+@pytest.mark.parametrize(("expression", "words"), NOT_THERE.items())
+def test_what_a_device_array_cannot_do_is_named(expression: str, words: str) -> None:
+    there = cuda.to_device(A)
+    errors = AttributeError, NotImplementedError, TypeError, ValueError
+    with pytest.raises(errors, match=re.escape(words)):
+        eval(expression, {"there": there, "np": np, "cuda": cuda, "A": A})
+
+
+@pytest.mark.needs("numba-cuda")
+def test_a_device_array_has_what_numbas_has() -> None:
+    from numba.cuda.cudadrv.devicearray import DeviceNDArray
+
+    theirs = {name for name in dir(DeviceNDArray) if not name.startswith("_")}
+    theirs |= {"alloc_size", "dtype", "ndim", "shape", "size", "strides"}  # of each object
+    assert {name for name in dir(DeviceArray) if not name.startswith("_")} <= theirs
+    assert theirs - set(dir(DeviceArray)) == {"as_cuda_arg", "get_ipc_handle"}
+
+
+def test_parts_and_views_of_a_device_array_share_its_numbers() -> None:
+    there = cuda.to_device(A)
+    square = there.reshape(10, 10)
+    square[2, 3:5] = there[97:99]
+    square.ravel()[0] = square.reshape(1, 100).squeeze()[99]
+    there.view(np.int32)[1] = 7
+    expected = A.copy()
+    expected[23:25], expected[0], expected.view(np.int32)[1] = A[97:99], 99, 7
+    assert np.array_equal(there, expected)
+    turned = square.T
+    turned[0, 0] = 5
+    assert np.array_equal(turned[1], square[:, 1])
+    assert there[0] == 99
+    assert len(square) == 10
+
+
+def test_a_device_array_tells_others_where_it_is() -> None:
+    there = cuda.to_device(A)
+    assert there[2:].__cuda_array_interface__ == {
+        "shape": (98,),
+        "strides": None,
+        "data": (there.device_ctypes_pointer.value + 8, False),
+        "typestr": "<f4",
+        "stream": None,
+        "version": 3,
+    }
+    part = there[2:]
+    foreign = SimpleNamespace(__cuda_array_interface__=part.__cuda_array_interface__)
+    double_each[4, 32](foreign, cuda.to_device(A[:98]))
+    assert cuda.as_cuda_array(foreign)[0] == there[2] == 0
+    assert there[99] == 2 * 97
+    assert cuda.to_device(there) is cuda.as_cuda_array(there) is there
+    assert np.isnan(cuda.to_device(A, copy=False)).all()
+
+
+def test_host_and_device_share_a_mapped_array() -> None:
+    mapped = cuda.mapped_array(100, np.float32)
+    mapped[:] = A
+    double_each[4, 32](mapped, A)
+    assert (mapped + 1).sum() == (2 * A + 1).sum()
+    assert type(mapped.copy_to_host()) is type(cuda.pinned_array(3)) is np.ndarray
+
+
+def test_memset_and_ufuncs_of_the_driver() -> None:
+    from numba.cuda.cudadrv import driver
+
+    there = cuda.to_device(A)
+    with simulated():
+        driver.device_memset(there, 0, 40)
+        with pytest.raises(NotImplementedError, match="doesn't support @vectorize"):
+            vectorize(["float32(float32)"], target="cuda")(abs)
+    assert np.flatnonzero(there)[0] == 10
 
 
 @pytest.mark.parametrize("other", [A.astype(np.float64), A[:50]])

@@ -97,6 +97,14 @@ def test_a_race_is_reported_with_its_lines_and_on_a_page(simt: Run, tmp_path: Pa
     assert unchecked.stdout.endswith("program.py: nothing was checked\n")
 
 
+def test_two_kernels_of_one_function_are_reported_apart(simt: Run) -> None:
+    two = "double = cuda.jit(block_sums.py_func)\ndouble[1, 128](sums, np.zeros(128, np.float32))\n"
+    done = simt(RIGHT + two, "program.py", "1000")
+    assert done.returncode == 0, done.stderr
+    assert "block_sums: 2 launches" in done.stdout
+    assert "block_sums: 1 launch," in done.stdout
+
+
 WRONG = {
     "no Python": ("x = (", "SyntaxError: '(' was never closed"),
     "no kernel": ("print('hello')", "program.py launched no kernel."),
@@ -111,9 +119,10 @@ WRONG = {
 @pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
 def test_a_program_that_fails_is_shown_without_our_lines(text: str, says: str, simt: Run) -> None:
     done = simt(text, "program.py", "300")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert says in done.stderr
     assert "pa_tutorial/" not in done.stderr
+    assert "no findings" not in done.stdout
 
 
 def test_a_script_that_does_not_exist_and_an_unknown_kernel(simt: Run) -> None:
@@ -121,12 +130,97 @@ def test_a_script_that_does_not_exist_and_an_unknown_kernel(simt: Run) -> None:
     assert done.returncode == 2
     assert "nothing.py: No such file or directory" in done.stderr
     done = simt(RIGHT, "--trace", "sums", "program.py", "300")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--trace sums: the kernels are block_sums" in done.stderr
 
 
-def test_the_programs_own_exit_code_is_kept(simt: Run) -> None:
-    assert simt(RIGHT + "sys.exit(7)\n", "program.py", "300").returncode == 7
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (RIGHT + "sys.exit(7)\n", 7),
+        (RIGHT + "sys.exit(2)\n", 2),
+        (RACE.replace("BARRIER", "pass") + "sys.exit(7)\n", 1),
+        (RACE.replace("BARRIER", "pass") + "1 / 0\n", 1),
+        (RIGHT + "1 / 0\n", 2),
+    ],
+)
+def test_a_finding_decides_the_exit_code_then_an_error_then_the_program(
+    text: str, code: int, simt: Run
+) -> None:
+    assert simt(text, "program.py", "300").returncode == code
+
+
+UNSUPPORTED = """
+import numpy as np
+from numba import cuda
+
+@cuda.jit
+def fine(a):
+    a[0] = 1
+
+@cuda.jit
+def other(a, *more):
+    BODY
+
+fine[1, 1](np.zeros(1))
+try:
+    other[1, 1](ARGUMENTS)
+except Exception as error:
+    print("caught", error)
+"""
+RECORDS = "np.zeros(1, [('x', 'f4'), ('y', 'i4')])"
+STATES = "np.zeros(1, [('s0', 'u8'), ('s1', 'u8')])"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "arguments", "says"),
+    [
+        ("a", "a[0] = cuda.foo(1)", "np.zeros(1)", "the simulator does not know cuda.foo"),
+        ("a", "a[0] = 1", "np.zeros(1, 'c8')", "a holds complex numbers (<c8), which the simu"),
+        ("a", "a[0].x = 1", RECORDS, "a holds records (x, y), which the simulator doesn't support"),
+        ("a", "a[0].s0 = 1", STATES, "a holds random number generators of cuda.random (records)"),
+        ("a", "a[0][0] = 1", "(np.zeros(1), np.zeros(1))", "a[0] is an array in a tuple, which"),
+    ],
+)
+def test_no_findings_is_not_said_where_a_kernel_could_not_run(
+    parameters: str, body: str, arguments: str, says: str, simt: Run
+) -> None:
+    """Though another kernel is right, and the program goes on."""
+    text = UNSUPPORTED.replace("a, *more", parameters).replace("BODY", body)
+    done = simt(text.replace("ARGUMENTS", arguments), "program.py")
+    assert done.returncode == 2
+    assert f"caught {says}" in done.stdout
+    assert f"  could not run: {says}" in done.stdout
+    assert done.stdout.endswith("program.py: other could not run\n")
+
+
+REDUCE = """
+import numpy as np
+from numba import cuda
+
+@cuda.reduce
+def total(a, b):
+    return a + b
+
+print(total(cuda.to_device(np.arange(10))))
+"""
+
+
+def test_a_reduce_is_a_launch(simt: Run) -> None:
+    done = simt(REDUCE, "program.py")
+    assert done.returncode == 0
+    assert done.stdout.startswith("45\n\ntotal: 1 launch")
+
+
+def test_a_program_may_ask_for_numbas_simulator_too_late(
+    simt: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "0")  # is put back afterwards
+    ask = "import os\nos.environ['NUMBA_ENABLE_CUDASIM'] = '1'\n"
+    done = simt(ask + RIGHT, "program.py", "300")
+    assert done.stdout.endswith("program.py: no findings\n")
+    again = simt(RIGHT, "program.py", "300")  # and the next program does not mind
+    assert again.returncode == 0
 
 
 @pytest.mark.usefixtures("interrupts_arrive")
@@ -144,8 +238,46 @@ def test_ctrl_c_says_which_line_was_running(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
-@pytest.mark.skipif(not find_spec("numba_cuda_mlir"), reason="numba-cuda-mlir is not installed")
+needs_successor = pytest.mark.skipif(
+    not find_spec("numba_cuda_mlir"), reason="numba-cuda-mlir is not installed"
+)
+
+
+@needs_successor
 def test_the_successor_of_numba_cuda_runs_too(simt: Run) -> None:
     done = simt(SUCCESSOR, "program.py", "1000")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("sum 499500.0\n")
+
+
+TYPED = """
+import numpy as np
+from numba_cuda_mlir import cuda
+from numba_cuda_mlir.cuda.random import create_xoroshiro128p_states
+from numba_cuda_mlir.types import Tuple, float32, float64, int32, void
+
+@cuda.jit(int32(int32), device=True)
+def next_one(n):
+    return n + 1
+
+@cuda.jit(void(float64[:, ::1], int32, Tuple((int32, float32))))
+def one(a, n, pair):
+    a[0, 0], a[0, 1] = n, next_one(pair[0]) + pair[1]
+
+@cuda.jit([(float64[:, :], float32)])
+def another(a, n):
+    a[0, 2] = n
+
+a = np.zeros((1, 3))
+one[1, 1](a, 2, (2, 0.1))
+another[1, 1](a, 0.1)
+with np.errstate(all="ignore"):
+    print(a.tolist(), len(create_xoroshiro128p_states(4, seed=1)))
+"""
+
+
+@needs_successor
+def test_the_successors_type_objects_make_signatures(simt: Run) -> None:
+    assert simt(TYPED, "program.py").stdout.startswith(
+        "[[2.0, 3.100000001490116, 0.10000000149011612]] 4\n"
+    )

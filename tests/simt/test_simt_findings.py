@@ -11,6 +11,7 @@ from tests.simt_kernels.example import FAULTS
 ATOMIC_FIRST = "cuda.atomic.add(a, 0, 1)\nout[t] = a[0]"
 READ_FIRST = "out[t] = a[1]\nif t == 0:\n    a[1] = 5"
 UNWRITTEN = "s = cuda.shared.array(1, float32)\nout[t] = s[t]"
+SAME_VALUE = "out[0] = 1"
 FAR_THREAD = "if cuda.threadIdx.y == 3 and cuda.blockIdx.y == 1:\n    out[99] = 1"
 
 
@@ -23,6 +24,8 @@ FAR_THREAD = "if cuda.threadIdx.y == 3 and cuda.blockIdx.y == 1:\n    out[99] = 
         (kernel("out, a", READ_FIRST), 1, 32, r"writes a\[1\], which thread \d+ read \(a\[1\], l"),
         (kernel("out, a", ATOMIC_FIRST), 1, 32, r"reads a\[0\], which thread \d+ atomically upd"),
         (kernel("out, a", "out[a.size + 35] = 1"), 1, 1, r"writes out\[99\], out of .* is \(64,"),
+        (kernel("out, a", SAME_VALUE), 1, 64, "It's a race even if both write the same value"),
+        (kernel("out, a", SAME_VALUE), 2, 1, "both sides need a fence \\(cuda.threadfence\\), too"),
         # Threads and blocks of several dimensions have indices.
         (
             kernel("out, a", FAR_THREAD),
@@ -41,6 +44,21 @@ FAR_THREAD = "if cuda.threadIdx.y == 3 and cuda.blockIdx.y == 1:\n    out[99] = 
 def test_a_finding_reads_as_a_sentence(broken: object, grid, block, words: str) -> None:
     with pytest.raises(SimtError, match=words):
         launch(broken, grid, block, floats(N), floats(N))
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        ("t", "t is 25; it must be 0 to 24. Either the index is wrong, or the launch asks for too"),
+        ("t - 30", "Usually the first element has no neighbour before it"),
+    ],
+)
+def test_too_little_dynamic_shared_memory_is_not_called_a_wrong_bound(
+    index: str, words: str
+) -> None:
+    text = f"s = cuda.shared.array(0, float32)\ns[{index}] = t"
+    with pytest.raises(SimtError, match=words):
+        launch(kernel("out", text), 1, 40, floats(N), shared_bytes=100)
 
 
 def test_shuffles_order_memory_only_on_request() -> None:

@@ -5,6 +5,7 @@ import linecache
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -39,6 +40,7 @@ def test_arguments_that_share_memory_can_race(whole) -> None:
         (double, (zeros(4), "text"), "a is a str"),
         (double, (zeros(4), np.array(["text"])), "a holds <U4"),
         (double, (zeros(4), torch.zeros(4).bfloat16()), "a.view(torch.uint16)"),
+        (double, (zeros(4), torch.zeros(4).to(torch.float8_e4m3fn)), "a.view(torch.uint8)"),
         (double, (zeros(4), torch.zeros(4, device="meta")), "on meta"),
         (double, (zeros(4), torch.zeros(4).to_sparse()), "a: can't convert Sparse"),
         (double, (zeros(4), np.ma.masked_array(zeros(4))), "a is a masked array"),
@@ -82,6 +84,14 @@ def test_options_that_mean_nothing_are_refused(grid, block, options: dict, words
         launch(double, grid, block, floats(4), floats(4), **options)
 
 
+def test_static_and_dynamic_shared_memory_share_a_limit() -> None:
+    """An H100 has 227 KiB for a thread block, 232,448 bytes."""
+    static = kernel("out", "s = cuda.shared.array(2, float32)\ns[t] = t\nout[t] = s[t]")
+    launch(static, 1, 2, floats(2), shared_bytes=232_448 - 8)
+    with pytest.raises(ValueError, match="static shared arrays take 8 bytes; together they may ta"):
+        launch(static, 1, 2, floats(2), shared_bytes=232_448 - 7)
+
+
 def test_a_read_only_argument_is_not_written() -> None:
     out = floats(4)
     out.flags.writeable = False
@@ -108,6 +118,89 @@ def test_a_signature_gives_numbers_their_types() -> None:
     assert out.tolist() == [11, 12]
     with pytest.raises(TypeError, match=r"given array\(float32.*its signature allows array\(int32"):
         launch(with_a_signature, 1, 1, floats(2), 2**20)
+
+
+def test_a_signature_belongs_to_one_kernel_of_a_function() -> None:
+    function = kernel("out, n", "out[0] = n").py_func
+    typed, lazy = cuda.jit("void(float64[:], float32)")(function), cuda.jit(function)
+    out = np.zeros(1)
+    launch(typed, 1, 1, out, 0.1)
+    assert out[0] == np.float32(0.1)
+    launch(lazy, 1, 1, out, 0.1)
+    assert out[0] == 0.1
+    assert not vars(function), "the function is the user's own"
+
+
+def test_a_signature_belongs_to_one_device_function_of_a_function() -> None:
+    narrow, wide = (
+        cuda.jit(f"{kind}({kind})", device=True)(plain) for kind in ("float32", "float64")
+    )
+    both = kernel("out", "out[0] = narrow(0.1)\nout[1] = wide(0.1)", narrow=narrow, wide=wide)
+    out = np.zeros(2)
+    launch(both, 1, 1, out)
+    assert out.tolist() == [float(np.float32(1.1)), 1.1]
+
+
+def with_signature(signature: object, body: str, parameters: str = "a") -> Callable:
+    return cuda.jit(signature)(kernel(parameters, body).py_func)
+
+
+@pytest.mark.parametrize(
+    ("signature", "array", "found"),
+    [
+        ("int32[:]", np.arange(3, dtype=np.uint32), [0, 2**32 - 5, 2]),
+        ("int32[::1]", np.arange(3, dtype=np.uint32), [0, 2**32 - 5, 2]),
+        ("int32[:]", np.arange(3), [0, 2**32 - 5, 2]),  # the low bytes of an int64
+        ("int32[:]", np.full(3, -1), [-1, -5, -1]),
+        ("int32[:]", np.arange(6, dtype=np.int32)[::2], [0, -5, 4]),
+        ("uint8[:]", np.zeros(2, np.bool_), [False, True]),
+        ("int32[::1, :]", np.zeros((2, 2), np.int32, order="F"), [[0, 0], [-5, -5]]),
+    ],
+)
+def test_a_single_signature_takes_arrays_whose_bytes_mean_the_same(signature, array, found) -> None:
+    """Numba passes any array. The first five are as run_ptx computes them."""
+    launch(with_signature(f"void({signature})", "a[1] = -5"), 1, 1, array)
+    assert array.tolist() == found
+
+
+def test_a_signature_takes_a_read_only_array() -> None:
+    out, a = zeros(4), floats(4)
+    a.flags.writeable = False
+    with_types = cuda.jit("void(float32[:], float32[:])")(double.py_func)
+    launch(with_types, 1, 4, out, a)
+    assert np.array_equal(out, 2 * a)
+
+
+@pytest.mark.parametrize(
+    ("signature", "array"),
+    [
+        ("int32[:]", floats(4)),
+        ("float32[:]", np.zeros(4)),
+        ("int32[:]", np.zeros(4, np.int16)),
+        ("int32[:]", np.zeros((2, 2), np.int32)),
+        ("int32[::1]", np.zeros(4, np.int64)),
+        ("int32[::1]", np.zeros(4, np.int32)[::2]),
+        ("int32[:, ::1]", np.zeros((2, 2), np.int32, order="F")),
+    ],
+)
+def test_an_array_that_a_signature_would_misread_is_refused(signature, array) -> None:
+    with pytest.raises(TypeError, match=r"signature allows .* a GPU would misread their bytes"):
+        launch(with_signature(f"void({signature})", "a[0] = 1"), 1, 1, array)
+
+
+def test_a_list_of_signatures_takes_arrays_of_their_types_only() -> None:
+    with pytest.raises(TypeError, match=r"given array\(uint32, 1d, C\); its signature"):
+        launch(with_signature(["void(int32[:])"], "a[0] = 1"), 1, 1, np.zeros(4, np.uint32))
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("number", [2.7, np.float32(2.7), None])
+def test_a_signature_takes_no_float_for_an_integer(number, listed: bool) -> None:
+    """Numba passes it through ctypes.c_int32, which raises TypeError."""
+    signature = "void(float64[:], int32)"
+    whole = with_signature([signature] if listed else signature, "a[0] = n", "a, n")
+    with pytest.raises(TypeError, match=r"its signature allows array\(float64, 1d, A\), int32"):
+        launch(whole, 1, 1, np.zeros(1), number)
 
 
 def test_a_loop_variable_has_the_type_of_its_range() -> None:
@@ -255,10 +348,13 @@ def test_equal_kernels_of_two_files_keep_their_files(tmp_path) -> None:
         assert finding.site.file.endswith(f"{name}.py")
 
 
-def test_numbas_own_simulator_is_refused(monkeypatch) -> None:
+def test_numbas_own_simulator_is_refused_only_where_it_has_taken_over(monkeypatch) -> None:
+    """A script that sets the variable itself is too late: Numba has been imported."""
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
-    with pytest.raises(RuntimeError, match="Unset it and start Python again"):
-        launch(double, 1, 4, floats(4), floats(4))
+    assert launch(double, 1, 4, floats(4), floats(4)).clean
+    command = [sys.executable, "-c", "from pa_tutorial.simt import simulate; simulate()"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "Unset it and start Python again" in done.stderr
 
 
 # The package and its dependencies ------------------------------------------------------------

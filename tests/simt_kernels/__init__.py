@@ -3,6 +3,16 @@
 Importing this package registers all of them in `example.EXAMPLES` and `example.FAULTS`.
 """
 
-from tests.simt_kernels import arithmetic, control, faults, language, memory, shared, traffic, warps
+from tests.simt_kernels import (
+    arithmetic,
+    control,
+    faults,
+    fences,
+    language,
+    memory,
+    shared,
+    traffic,
+    warps,
+)
 
-REGISTERED = (arithmetic, control, faults, language, memory, shared, traffic, warps)
+REGISTERED = (arithmetic, control, faults, fences, language, memory, shared, traffic, warps)

@@ -1,0 +1,217 @@
+"""Device arrays: what a program holds of an array on the GPU.
+
+A device array has what Numba's has and nothing more: it can be indexed, reshaped and copied, while
+arithmetic and NumPy's methods need a copy on the host. What np.asarray makes of it is a copy, too.
+Source: numba-cuda, cudadrv/devicearray.py.
+"""
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from types import EllipsisType
+from typing import NoReturn
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+# address of a first element -> a device array that begins there
+HERE: "WeakValueDictionary[int, DeviceArray]" = WeakValueDictionary()
+HINT = "copy_to_host() gives a NumPy array"
+
+
+class DeviceArray:
+    """Stands for an array on the GPU. `array` has its numbers; only the simulator uses it."""
+
+    __cuda_memory__ = __cuda_ndarray__ = True
+
+    def __init__(self, array: np.ndarray, stream: object = 0) -> None:
+        self.array, self.stream = array.view(np.ndarray), stream
+        HERE[array.ctypes.data] = self
+
+    # What it is ------------------------------------------------------------------------------
+
+    shape = property(lambda self: self.array.shape)
+    strides = property(lambda self: self.array.strides)
+    dtype = property(lambda self: self.array.dtype)
+    ndim = property(lambda self: self.array.ndim)
+    size = property(lambda self: self.array.size)
+    nbytes = property(lambda self: self.array.nbytes)
+
+    @property
+    def alloc_size(self) -> int:
+        low, high = np.lib.array_utils.byte_bounds(self.array)
+        return high - low
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        return {name: self.array.flags[name] for name in ("C_CONTIGUOUS", "F_CONTIGUOUS")}
+
+    @property
+    def device_ctypes_pointer(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.array.ctypes.data)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        return {
+            "shape": self.shape,
+            "strides": None if self.is_c_contiguous() else self.strides,
+            "data": (self.array.ctypes.data, False),
+            "typestr": self.dtype.str,
+            "stream": None,
+            "version": 3,
+        }
+
+    def is_c_contiguous(self) -> bool:
+        return self.array.flags.c_contiguous
+
+    def is_f_contiguous(self) -> bool:
+        return self.array.flags.f_contiguous
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<device array of {self.dtype} {self.shape}>"
+
+    # Copies ----------------------------------------------------------------------------------
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a device array can't become a NumPy array without a copy")
+        return self.copy_to_host().astype(dtype or self.dtype, copy=False)
+
+    def copy_to_host(self, ary: np.ndarray | None = None, stream: object = 0) -> np.ndarray:
+        """A copy, or `ary` with the same numbers."""
+        if any(stride < 0 for stride in self.strides):
+            raise NotImplementedError(f"copy_to_host: the strides are {self.strides}")
+        if ary is None:
+            return np.array(self.array)
+        must_match(self.array, ary)
+        ary[...] = self.array
+        return ary
+
+    def copy_to_device(self, ary: "np.ndarray | DeviceArray", stream: object = 0) -> None:
+        must_be_contiguous("the device array", self.array)
+        must_match(self.array, ary)
+        self.array[...] = numbers_of(ary)
+
+    # Parts and views -------------------------------------------------------------------------
+
+    def __getitem__(self, item: object) -> object:
+        found = self.array[_plain_index(item)]
+        return DeviceArray(found, self.stream) if isinstance(found, np.ndarray) else found
+
+    def __setitem__(self, item: object, value: object) -> None:
+        self.array[_plain_index(item)] = numbers_of(value)
+
+    def getitem(self, item: object, stream: object = 0) -> object:
+        return self[item]
+
+    def setitem(self, key: object, value: object, stream: object = 0) -> None:
+        self[key] = value
+
+    def bind(self, stream: object = 0) -> "DeviceArray":
+        return DeviceArray(self.array, stream)
+
+    def view(self, dtype: object) -> "DeviceArray":
+        return DeviceArray(self.array.view(np.dtype(dtype)), self.stream)
+
+    def reshape(self, *newshape: object, **options: object) -> "DeviceArray":
+        return self._without_copy(self.array.reshape(*newshape, **options))
+
+    def ravel(self, order: str = "C", stream: object = 0) -> "DeviceArray":
+        return self._without_copy(self.array.ravel(order))
+
+    def squeeze(self, axis: object = None, stream: object = 0) -> "DeviceArray":
+        return DeviceArray(self.array.squeeze(axis), self.stream)
+
+    def _without_copy(self, other: np.ndarray) -> "DeviceArray":
+        if other.size and not np.may_share_memory(self.array, other):
+            raise NotImplementedError("a device array that isn't contiguous can't get this shape")
+        return DeviceArray(other, self.stream)
+
+    def transpose(self, axes: Sequence[int] | None = None) -> "DeviceArray":
+        """A copy, which a kernel makes on a GPU."""
+        if axes and tuple(axes) == tuple(range(self.ndim)):
+            return self
+        if self.ndim != 2:
+            raise NotImplementedError(f"a device array of {self.ndim} dimensions has no transpose")
+        return DeviceArray(np.ascontiguousarray(self.array.transpose(axes)), self.stream)
+
+    T = property(transpose)
+
+    def split(self, section: int, stream: object = 0) -> "Iterator[DeviceArray]":
+        """Parts of `section` elements each; the last may be shorter."""
+        if self.ndim != 1 or not self.is_c_contiguous():
+            raise ValueError("split: the device array must have one dimension and no gaps")
+        return (self[first : first + section] for first in range(0, self.size, section))
+
+    # What it doesn't have --------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = f": {HINT}, which has it" if hasattr(np.ndarray, name) else ""
+        raise AttributeError(f"a device array has no {name}{hint}", name=name, obj=self)
+
+    def _no_arithmetic(self, *_: object) -> NoReturn:
+        raise TypeError(f"a device array can't be computed with outside of kernels: {HINT}")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _no_arithmetic
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _no_arithmetic
+    __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __abs__ = _no_arithmetic
+    __lt__ = __le__ = __gt__ = __ge__ = _no_arithmetic
+
+
+class MappedArray(np.ndarray):
+    """A mapped or managed array: host and device see the same bytes."""
+
+    stream = 0
+    array = property(lambda self: self.view(np.ndarray))
+    copy_to_host, copy_to_device = DeviceArray.copy_to_host, DeviceArray.copy_to_device
+
+
+def numbers_of(value: object) -> object:
+    """A device array's own numbers, not a copy; anything else as it is.
+
+    Objects of other libraries count, too, if they say that they are where one of ours is.
+    """
+    if isinstance(value, DeviceArray):
+        return value.array
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is None or interface["data"][0] not in HERE:
+        return value
+    return np.asarray(_Foreign(interface, value))
+
+
+class _Foreign:
+    """Lets NumPy look at what another library's object wraps."""
+
+    def __init__(self, interface: dict[str, object], owner: object) -> None:
+        self.__array_interface__, self.owner = {**interface, "version": 3}, owner
+
+
+def must_match(mine: np.ndarray, other: np.ndarray | DeviceArray) -> None:
+    if (mine.shape, mine.dtype) != (other.shape, other.dtype):
+        raise ValueError(
+            f"a device array of {mine.dtype} {mine.shape} and a host array of {other.dtype} "
+            f"{other.shape}: a copy needs the same type and shape"
+        )
+
+
+def must_be_contiguous(name: str, array: np.ndarray) -> None:
+    """Raise ValueError for an array with gaps. (Axes along which it repeats don't count.)"""
+    core = array[tuple(slice(None) if stride else 0 for stride in array.strides)]
+    if core.size and not (core.flags.c_contiguous or core.flags.f_contiguous):
+        raise ValueError(
+            f"{name} isn't contiguous (strides {array.strides}), so Numba can't copy it in one "
+            "piece: use np.ascontiguousarray"
+        )
+
+
+def _plain_index(item: object) -> tuple:
+    """Numbers and slices; TypeError for an index that only NumPy's arrays take."""
+    parts = item if isinstance(item, tuple) else (item,)
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, int | np.integer | slice | EllipsisType):
+            raise TypeError(
+                f"a device array takes numbers and slices as an index, not {part!r}: {HINT}"
+            )
+    return parts
