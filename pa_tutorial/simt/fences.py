@@ -94,7 +94,10 @@ class Fences:
                 memory.handed_over[place] = joined(
                     before, view.released[scope], {(memory, byte): count}
                 )
-            self.views[thread] = replace(view, observed=observed)
+            known = view.known
+            if known.get((memory, byte)) == count - 1:  # it knows all but its own
+                known = joined(known, {(memory, byte): count})
+            self.views[thread] = replace(view, known=known, observed=observed)
 
     def ordered(self, threads: np.ndarray, others: np.ndarray, times: np.ndarray) -> np.ndarray:
         """Which accesses, by other threads at these times, are ordered before what threads do."""

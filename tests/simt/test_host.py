@@ -35,7 +35,8 @@ def add(a, number):
 
 def test_every_name_of_the_host_is_numbas() -> None:
     known = {name for name in HOST if hasattr(numba_cuda, name)}
-    assert HOST.keys() - known <= {"_auto_device"}
+    elsewhere = {"vectorize", "guvectorize"}  # in Numba's own; numba-cuda has them here
+    assert HOST.keys() - known - elsewhere <= {"_auto_device"}
 
 
 def test_a_program_with_device_arrays_streams_and_events() -> None:
