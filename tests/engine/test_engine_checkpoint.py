@@ -204,6 +204,8 @@ REFUSED = [
     (config(quantization_config={"bits": 4}), "quantization_config is .*; it must be null"),
     (rope(rope_type="yarn"), "rope_type is yarn; it must be one of .*linear"),
     (rope(rope_type="linear"), "config.json has no 'factor'"),
+    (rope(rope_type="default", rope_theta=0), "rope_theta is 0; it must be above 0, and finite"),
+    (config(rms_norm_eps=float("inf")), "rms_norm_eps is inf; it must be above 0, and finite"),
     (rope(partial_rotary_factor=0.5), "partial_rotary_factor is 0.5"),
     (config(num_key_value_heads=3), "num_key_value_heads is 3; .*divisor of num_att.* is 4"),
     (config(vocab_size=True), "vocab_size is True; it must be a whole number, at least 1"),

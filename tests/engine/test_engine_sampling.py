@@ -96,3 +96,8 @@ def test_a_tiny_temperature_is_greedy(temperature, options) -> None:
         scores[scores.argmax()] += 1.0  # so that 0.01 is tiny
         params = SamplingParams(temperature=temperature, **options)
         assert choose_token(scores, params, 0, seed) == int(scores.argmax())
+
+
+def test_probabilities_need_a_temperature_above_0() -> None:
+    with pytest.raises(ValueError, match=r"temperature is 0\.0; it must be above 0: see choose_t"):
+        probabilities(torch.zeros(3), SamplingParams(temperature=0.0))

@@ -133,6 +133,7 @@ def test_tables_of_a_batch_are_padded_with_the_null_block() -> None:
         ]
     assert padded_block_tables([]).shape == (0, 0)
     assert padded_block_tables([], 4).shape == (0, 4)
+    assert padded_block_tables([sequence(pool, [])], 0).shape == (1, 0)
     assert padded_block_tables(tables[1:2]).shape == (1, 0)
 
 

@@ -70,6 +70,8 @@ def test_only_the_chosen_thread_blocks_are_traced(wanted: object, blocks: set[in
     trace = launch(each, (2, 3, 2), 4, zeros(2, 3, 8), trace=wanted).trace
     assert set(trace.records.block.tolist()) == blocks
     assert len(trace) == 4 * len(blocks)
+    named = f"thread block {min(blocks)}" if len(blocks) == 1 else f"{len(blocks)} thread blocks"
+    assert str(trace).startswith(f"trace of kernel: {named if blocks else 'nothing'}")
 
 
 @pytest.mark.parametrize(
