@@ -97,7 +97,7 @@ def as_compiled(
         made = compiled(kernel, *arguments)
         size = report.grid, report.block
         # How much shared memory there is doesn't change what is executed.
-        options = {"shared_bytes": MAX_SHARED, "checks": (), "text": made.ptx}
+        options = {"shared_bytes": MAX_SHARED // 2, "checks": (), "text": made.ptx}
         return [run_ptx(kernel, *size, *arguments, **options).num_issued, made.registers]
 
     found = answer(f"score of {name}", kernel, arguments, ask, counts)
