@@ -13,7 +13,8 @@ and addition are rounded separately; Numba may fuse them. Float % and // are tho
 remainder as a - floor(a / b) * b; for GPUs of compute capability 10 and above, the compiler fuses
 this, and an infinite b leaves a as it is. A conversion out of range is undefined to the compiler:
 uint8(300.0) is 44 here and in an array, but compiled code may compute with 300 before it stores
-that, and may convert a number at once to an integer, past the float that it becomes on the way.
+that, and may convert a number at once to an integer, past the float that it becomes on the way. So
+is an int64 that overflows: it wraps, but compiled code may take x - y >= x for y <= 0.
 """
 
 import ast
@@ -24,7 +25,7 @@ from functools import cache
 
 import numpy as np
 
-BOOL, INT32, INT64, UINT64 = map(np.dtype, (bool, np.int32, np.int64, np.uint64))
+BOOL, INT8, INT32, INT64, UINT64 = map(np.dtype, ("bool", "i1", "i4", "i8", "u8"))
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
 TYPES = {np.dtype(code).type: np.dtype(code) for code in "?bhilqBHILQefd"}
 TYPES |= {bool: BOOL, int: INT64, float: FLOAT64}
@@ -370,6 +371,11 @@ def to_float(value: Value) -> Value:
     return value if _is_float(dtype_of(value)) else cast(value, FLOAT64)
 
 
+def absolute(value: Value) -> Value:
+    """abs(value); Numba takes a bool for an int8."""
+    return plain(np.absolute(cast(value, INT8) if dtype_of(value) == BOOL else value))
+
+
 def round_to_int(value: Value) -> Value:
     """Through float64, even an integer."""
     return cast(np.rint(cast(value, FLOAT64)), INT64)
@@ -448,7 +454,7 @@ MATH: dict[Callable, Callable[..., Value]] = {
     math.erfc: keeps_type(_one_by_one(math.erfc)),
     min: _smaller_or_larger(np.fmin, np.less),
     max: _smaller_or_larger(np.fmax, np.greater),
-    abs: lambda value: plain(np.absolute(value)),
+    abs: absolute,
     round: round_to_int,
     int: to_int,
     float: to_float,

@@ -56,6 +56,8 @@ class Expression(NamedTuple):
     near       a function that libraries round differently
     converted  a float that had another type: if it becomes an integer, the compiler may convert
                the first number, and out of range that isn't the same
+    overflows  a sum or product of signed integers, or made of one: its overflow is undefined to
+               the compiler, although the result wraps
     gpu        whether the CPU computes some of it in another way, or doesn't define it
     stored     the type of the array that takes the result
     """
@@ -65,6 +67,7 @@ class Expression(NamedTuple):
     near: bool = False
     converted: bool = False
     gpu: bool = False
+    overflows: bool = False
     stored: str = ""
 
     @property
@@ -108,7 +111,10 @@ class Writer:
             parts = [self.part(depth - 1) for _ in range(3)]
             found = self.pick(forms)(*parts)
             if found and found.type:
-                return found._replace(gpu=found.gpu or any(part.gpu for part in parts))
+                return found._replace(
+                    gpu=found.gpu or any(part.gpu for part in parts),
+                    overflows=found.overflows or any(part.overflows for part in parts),
+                )
         name = self.pick(TYPES)
         return Expression(f"{self.pick('xy')}_{name}[t]", name)
 
@@ -140,10 +146,14 @@ class Writer:
         if sign in ("//", "%") and not is_float:  # by anything but zero
             b = Expression(f"({b.text} | 1)", type_of(operator.or_, b.type, "int64"))
         if sign == "**" and not b.is_float:  # not the lowest number, for which Numba raises
-            name = self.pick(("int8", "int32"))
-            b, near = Expression(f"{name}({b.text})", name), near and name == "int32"
+            low, far = f"int8({b.text})", f"(int32({b.text}) >> 1)"
+            b = Expression(self.pick((low, far)), "int64")
+            near = near and b.text == far
         type_ = type_of(INFIX[sign], a.type, b.type)
-        return Expression(f"({a.text} {sign} {b.text})", type_, near, gpu=gpu)
+        if type_ == "bool" and (a.overflows or b.overflows):
+            return None  # the compiler takes x - y >= x for y <= 0
+        overflows = sign in ("+", "-", "*") and type_ == "int64"
+        return Expression(f"({a.text} {sign} {b.text})", type_, near, gpu=gpu, overflows=overflows)
 
     def _prefix(self, a: Expression, *_more: Expression) -> Expression:
         sign = self.pick([*PREFIX])
