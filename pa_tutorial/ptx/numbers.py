@@ -9,6 +9,8 @@ from numba import float32, float64, vectorize
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
+from pa_tutorial.simt.arithmetic import clamped
+
 DTYPES = {
     **{f"{kind}{8 * n}": np.dtype(f"u{n}") for kind in "ub" for n in (1, 2, 4, 8)},
     **{f"s{8 * n}": np.dtype(f"i{n}") for n in (1, 2, 4, 8)},
@@ -141,13 +143,7 @@ ROUNDINGS = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
 
 def to_integer(number: np.ndarray, type_: str, rounding: str, nan: int) -> np.ndarray:
     """A float as an integer: out of range becomes the nearest there is; NaN has bits of its own."""
-    whole = ROUNDINGS[rounding](np.asarray(number, np.float64))
-    limits = np.iinfo(DTYPES[type_])
-    above = whole >= float(limits.max)
-    is_nan, bits = np.isnan(whole), np.array(nan, f"u{DTYPES[type_].itemsize}")
-    inside = np.where(is_nan | above, 0, np.maximum(whole, float(limits.min)))
-    inside = np.where(above, limits.max, inside.astype(DTYPES[type_])).astype(DTYPES[type_])
-    return np.where(is_nan, bits.view(DTYPES[type_]), inside)
+    return clamped(ROUNDINGS[rounding](np.asarray(number, np.float64)), DTYPES[type_], nan)
 
 
 # Integers ----------------------------------------------------------------------------------------

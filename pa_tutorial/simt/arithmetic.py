@@ -8,10 +8,13 @@ scalar) or a NumPy array with one number per lane.
 Source: Numba's typing, as tests/simt/test_simt_arithmetic.py reads it from numba.cuda itself.
 
 Known differences. Here a variable has the type of the value last assigned to it; Numba finds one
-type for every value that could reach a use, even along a path that no thread takes. Float % and //
-are NumPy's; Numba's can differ where a quotient is almost whole. Multiplication and addition are
-rounded separately; Numba may fuse them. Integers to a power above 65,536 wrap; Numba computes those
-as floats, and casting a float that is too large to an integer differs between CPU and GPU.
+type for every value that could reach a use, even along a path that no thread takes. Multiplication
+and addition are rounded separately; Numba may fuse them. Float % and // are those that compute a
+remainder as a - floor(a / b) * b; for GPUs of compute capability 10 and above, the compiler fuses
+this, and an infinite b leaves a as it is. A conversion out of range is undefined to the compiler:
+uint8(300.0) is 44 here and in an array, but compiled code may compute with 300 before it stores
+that, and may convert a number at once to an integer, past the float that it becomes on the way. So
+is an int64 that overflows: it wraps, but compiled code may take x - y >= x for y <= 0.
 """
 
 import ast
@@ -22,12 +25,14 @@ from functools import cache
 
 import numpy as np
 
-BOOL, INT64, UINT64 = np.dtype(bool), np.dtype(np.int64), np.dtype(np.uint64)
+BOOL, INT8, INT32, INT64, UINT64 = map(np.dtype, ("bool", "i1", "i4", "i8", "u8"))
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
 TYPES = {np.dtype(code).type: np.dtype(code) for code in "?bhilqBHILQefd"}
 TYPES |= {bool: BOOL, int: INT64, float: FLOAT64}
 DTYPES = frozenset(TYPES.values())  # all that a kernel can compute with
 LOWEST = -(1 << 63)  # of int64
+LARGEST_POWER = 1 << 16  # that Numba computes by multiplying
+RANGES = INT32, INT64, UINT64  # what range can count in, in the order in which Numba tries them
 OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python numbers where all lanes agree
 
 Value = bool | int | float | np.generic | np.ndarray
@@ -58,16 +63,46 @@ def plain(value: Value) -> Value:
 
 
 def cast(value: Value, dtype: np.dtype) -> Value:
-    """Converts as C does: integers wrap, floats are truncated towards zero."""
+    """Converts as a GPU does: integers wrap, floats become the nearest integer there is."""
     old = dtype_of(value)
     if old is dtype or old == dtype:
         return value
-    if old == FLOAT16 and dtype.kind in "iu":
-        value = np.rint(value)  # Numba's conversion of half precision rounds
     if not isinstance(value, np.ndarray):
         value = np.array(value, old)
-    converted = value.astype(dtype)
+    to_integer = old.kind == "f" and dtype.kind in "iu"
+    converted = _whole(value, dtype) if to_integer else value.astype(dtype)
     return converted if converted.ndim else plain(converted[()])
+
+
+def _whole(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Floats as integers. The compiler turns float32 and float64 into 8 bits by way of 16, and
+    rounds only half precision. The instruction, cvt, has bits of its own for some NaN."""
+    half, bits = value.dtype == FLOAT16, 8 * dtype.itemsize
+    if bits == 8 and not half:
+        return _whole(value, np.dtype(f"{dtype.kind}2")).astype(dtype)
+    nan = 1 << bits - 1 if bits == 64 or value.dtype == FLOAT64 else 0
+    whole = np.asarray(np.rint(value) if half else np.trunc(value), np.float64)
+    return clamped(whole, dtype, nan)
+
+
+def clamped(whole: np.ndarray, dtype: np.dtype, nan: int) -> np.ndarray:
+    """Whole floats as integers: out of range becomes the nearest there is, NaN these bits. NumPy
+    casts only what is in range: the rest would differ from one processor to another."""
+    lowest, highest = _limits(dtype)
+    below, above = whole < float(lowest), whole >= float(highest)
+    is_inside = ~(below | above | np.isnan(whole))
+    if np.count_nonzero(is_inside) == whole.size:
+        return whole.astype(dtype)
+    inside = np.where(is_inside, whole, 0).astype(dtype)
+    limit = np.where(below, dtype.type(lowest), dtype.type(highest))
+    found = np.where(below | above, limit, inside)
+    return np.where(np.isnan(whole), np.array(nan, f"u{dtype.itemsize}").view(dtype), found)
+
+
+@cache
+def _limits(dtype: np.dtype) -> tuple[int, int]:
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
 
 
 def _is_float(dtype: np.dtype) -> bool:
@@ -131,20 +166,85 @@ def divmod_type(a: np.dtype, b: np.dtype) -> np.dtype:
     return {"f": FLOAT64, "u": UINT64}.get(np.promote_types(a, b).kind, INT64)
 
 
+@cache
+def range_type(*dtypes: np.dtype) -> np.dtype:
+    """The type of the numbers that range(...) gives: of Numba's three, the nearest conversion."""
+    return min(RANGES, key=lambda to: sum(_conversion(dtype, to) for dtype in dtypes))
+
+
+def _conversion(dtype: np.dtype, to: np.dtype) -> int:
+    """How little Numba likes a conversion: one that loses something counts more than any others."""
+    if dtype == to:
+        return 0
+    if not np.can_cast(dtype, to):
+        return 100
+    return 1 if dtype.kind == to.kind else 10
+
+
 def power(a: Value, b: Value) -> Value:
-    """a ** b. Integers wrap; to a negative power, 0 gives the lowest integer, most others 0."""
-    if dtype_of(a) != INT64:
+    """a ** b. To an integer power, Numba multiplies; an integer passes through float64, too."""
+    if _is_float(dtype_of(b)):
         return np.power(a, b)
-    negative_power = np.where(np.abs(a) == 1, np.power(a, b & 1), np.where(a == 0, LOWEST, 0))
-    return np.where(b < 0, negative_power, np.power(a, np.maximum(b, 0)))[()]
+    if type(b) is int and 0 <= b <= LARGEST_POWER:
+        return cast(cast(_multiplied(a, b), FLOAT64), dtype_of(a))
+    wide, is_far = cast(a, FLOAT64), np.greater(b, LARGEST_POWER) | np.less(b, -LARGEST_POWER)
+    times = np.abs(cast(np.where(is_far, 0, b), INT64))  # -128 has no opposite of 8 bits
+    product = cast(_multiplied(a, times), FLOAT64)
+    inverse = np.divide(1.0, product)
+    if not _is_float(dtype_of(a)):
+        inverse = np.where(np.abs(wide) == 1, inverse, np.where(wide == 0, float(LOWEST), 0.0))
+        is_far &= np.greater(b, 0) | (np.abs(wide) == 1)
+    found = np.where(np.less(b, 0), inverse, product)
+    found = np.where(is_far, np.power(wide, cast(b, FLOAT64)), found)
+    return cast(found[()], dtype_of(a))
+
+
+def _multiplied(a: Value, times: Value) -> Value:
+    """a to a power that isn't negative, in the order in which Numba multiplies."""
+    a, product = np.asarray(a), dtype_of(a).type(1)
+    while np.count_nonzero(times):
+        odd = times & 1
+        factor = np.where(odd, a, product.dtype.type(1)) if isinstance(odd, np.ndarray) else a
+        product = product * factor if np.count_nonzero(odd) else product
+        a, times = a * a, times >> 1
+    return product
 
 
 def floor_divide(a: Value, b: Value) -> Value:
     """a // b. The lowest integer divided by -1 would be too large; Numba returns 0."""
+    if _is_float(dtype_of(b)):
+        return _floor_of_floats(np.asarray(a), np.asarray(b))
     quotient = np.floor_divide(a, b)
     if dtype_of(quotient) != INT64 or (type(b) is int and b != -1):
         return quotient
     return np.where(np.equal(quotient, LOWEST) & np.equal(b, -1), 0, quotient)[()]
+
+
+def remainder(a: Value, b: Value) -> Value:
+    """a % b"""
+    if not _is_float(dtype_of(b)):
+        return np.remainder(a, b)
+    b = np.asarray(b)
+    rest, turns = _fmod(np.asarray(a), b)
+    return np.where(turns, rest + b, np.where(rest == 0, np.copysign(rest, b), rest))[()]
+
+
+def _floor_of_floats(a: np.ndarray, b: np.ndarray) -> Value:
+    rest, turns = _fmod(a, b)
+    quotient = (a - rest) / b
+    quotient = np.where(turns, quotient - 1, quotient)
+    floor = np.floor(quotient)
+    floor = np.where(quotient - floor > 0.5, floor + 1, floor)
+    floor = np.where(quotient == 0, a * (quotient * quotient) / b, floor)
+    return np.where(b == 0, a / b, floor)[()]
+
+
+def _fmod(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """C's fmod, as it is compiled: inexact once a / b is. And where its sign isn't that of b."""
+    size = np.abs(b)
+    rest = np.abs(a) - np.floor(np.abs(a) / size) * size
+    rest = np.where(a < 0, -rest, rest)
+    return rest, (rest != 0) & ((b < 0) != (rest < 0))
 
 
 # Python's operator, NumPy's, and the type that both operands are converted to
@@ -154,7 +254,7 @@ OPERATORS: dict[type, tuple[Callable, Callable, Callable]] = {
     ast.Mult: (operator.mul, np.multiply, arithmetic_type),
     ast.Div: (operator.truediv, np.true_divide, _divided_type),
     ast.FloorDiv: (operator.floordiv, floor_divide, _at_least_float32),
-    ast.Mod: (operator.mod, np.remainder, _at_least_float32),
+    ast.Mod: (operator.mod, remainder, _at_least_float32),
     ast.Pow: (operator.pow, power, _power_type),
     ast.LShift: (operator.lshift, np.left_shift, _shift_type),
     ast.RShift: (operator.rshift, np.right_shift, _shift_type),
@@ -177,7 +277,7 @@ def binary(kind: type) -> Callable[[Value, Value], Value]:
     """The operation of a syntax node, as a function of two values."""
     python, ufunc, type_rule = OPERATORS[kind]
     on_integers, divides = kind in ON_INTEGERS, kind in DIVISIONS
-    types: dict[tuple[np.dtype, np.dtype], np.dtype] = {}  # each is looked up once
+    types: dict[tuple[np.dtype, np.dtype], tuple[np.dtype, np.dtype]] = {}  # looked up once
 
     def apply(a: Value, b: Value) -> Value:
         if on_integers and type(a) is int and type(b) is int and not (divides and b == 0):
@@ -186,13 +286,16 @@ def binary(kind: type) -> Callable[[Value, Value], Value]:
                 return result
             return 0 if divides else wrapped(result)  # as in floor_divide
         pair = of_a, of_b = dtype_of(a), dtype_of(b)
-        target = types.get(pair)
-        if target is None:
-            target = types[pair] = type_rule(*pair)
-        if of_a is not target:
-            a = cast(a, target)
-        if of_b is not target:
-            b = cast(b, target)
+        found = types.get(pair)
+        if found is None:
+            target = type_rule(*pair)
+            keeps = kind is ast.Pow and _is_float(target) and not _is_float(of_b)
+            found = types[pair] = target, of_b if keeps else target
+        to_a, to_b = found
+        if of_a is not to_a:
+            a = cast(a, to_a)
+        if of_b is not to_b:
+            b = cast(b, to_b)
         result = ufunc(a, b)
         return result if type(result) is np.ndarray else plain(result)
 
@@ -268,8 +371,14 @@ def to_float(value: Value) -> Value:
     return value if _is_float(dtype_of(value)) else cast(value, FLOAT64)
 
 
+def absolute(value: Value) -> Value:
+    """abs(value); Numba takes a bool for an int8."""
+    return plain(np.absolute(cast(value, INT8) if dtype_of(value) == BOOL else value))
+
+
 def round_to_int(value: Value) -> Value:
-    return cast(np.rint(value), INT64) if _is_float(dtype_of(value)) else cast(value, INT64)
+    """Through float64, even an integer."""
+    return cast(np.rint(cast(value, FLOAT64)), INT64)
 
 
 @cache
@@ -345,7 +454,7 @@ MATH: dict[Callable, Callable[..., Value]] = {
     math.erfc: keeps_type(_one_by_one(math.erfc)),
     min: _smaller_or_larger(np.fmin, np.less),
     max: _smaller_or_larger(np.fmax, np.greater),
-    abs: lambda value: plain(np.absolute(value)),
+    abs: absolute,
     round: round_to_int,
     int: to_int,
     float: to_float,

@@ -12,7 +12,7 @@ import numpy as np
 
 from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load
-from pa_tutorial.simt.arithmetic import Value, cast, dtype_of
+from pa_tutorial.simt.arithmetic import INT64, Value, cast, dtype_of, range_type
 from pa_tutorial.simt.calls import Calls
 from pa_tutorial.simt.known import UNKNOWN
 from pa_tutorial.simt.lanes import Frame
@@ -20,8 +20,9 @@ from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.views import partial_view
 
 Iterable = tuple[Callable, Callable, Callable]
-_less, _greater = arithmetic.binary(ast.Lt), arithmetic.binary(ast.Gt)
-_add = arithmetic.binary(ast.Add)
+_less, _add, _subtract, _multiply, _floor_divide = map(
+    arithmetic.binary, (ast.Lt, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
+)
 
 
 class Iterables(Calls):
@@ -45,25 +46,25 @@ class Iterables(Calls):
 
         def start(frame: Frame) -> list:
             numbers = [bound(frame) for bound in bounds]
-            dtype = np.result_type(*map(dtype_of, numbers))  # of the loop's variable
-            if dtype.kind not in "iu":
-                raise TypeError(f"range needs integers, not {dtype}")
-            numbers = [_python_int(number) for number in numbers]
+            dtype = range_type(*map(dtype_of, numbers))
+            numbers = [cast(cast(number, dtype), INT64) for number in numbers]
             first = 0 if len(numbers) == 1 else numbers[0]
             stop = numbers[0] if len(numbers) == 1 else numbers[1]
             step = numbers[2] if len(numbers) == 3 else 1
-            return [first, stop, step, dtype]
+            if (zero := frame.lanes.where(np.equal(step, 0))).count:
+                who = frame.gang.name_of(zero.numbers[0])
+                raise ValueError(f"{who} gives range a step of 0")
+            turns = arithmetic.negative(_floor_divide(_subtract(first, stop), step))  # rounded up
+            return [first, step, turns, 0, dtype]
 
         def more(frame: Frame, state: list) -> Value:
-            at, stop, step, _ = state
-            if type(step) is int:
-                return _less(at, stop) if step > 0 else _greater(at, stop)
-            return np.where(step > 0, _less(at, stop), _greater(at, stop))
+            _, _, turns, turn, _ = state
+            return turns > turn
 
         def item(frame: Frame, state: list) -> Value:
-            at, _, step, dtype = state
-            state[0] = _add(at, step)
-            return cast(at, dtype)
+            first, step, _, turn, dtype = state
+            state[3] += 1
+            return cast(_add(first, _multiply(step, turn)), dtype)
 
         return start, more, item
 
@@ -102,7 +103,7 @@ def _enumerated(parts: Iterable, first: Callable) -> Iterable:
         return number, item(frame, state[1])
 
     return (
-        lambda frame: [first(frame), start(frame)],
+        lambda frame: [cast(first(frame), INT64), start(frame)],
         lambda frame, state: more(frame, state[1]),
         next_pair,
     )
@@ -122,7 +123,3 @@ def _zipped(several: list[Iterable]) -> Iterable:
             item(frame, state) for (_, _, item), state in zip(several, states, strict=True)
         ),
     )
-
-
-def _python_int(value: Value) -> Value:
-    return int(value) if isinstance(value, np.integer) else value

@@ -442,6 +442,8 @@ def test_saturation_and_flushing() -> None:
     operands = ("f32", smallest), ("f32", np.zeros_like(smallest))
     got = computed("add.ftz.f32 {d}, {0}, {1}", "f32", *operands)
     assert got.tolist() == [2.0**-126, -(2.0**-126), 0, 0]
+    got = computed("mul.ftz.f32 {d}, {0}, 0f3F000000", "f32", operands[0])  # half of it
+    assert got.tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("name", "function"), [

@@ -61,6 +61,10 @@ WRONG = {
         "sync: thread 16 of thread block 0 isn't here, but its lane is in the mask",
         "setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r3, %r0, 1, 31, -1;",
     ),
+    "a shuffle with lanes that have ended": (
+        "sync: thread 16 of thread block 0 isn't here, but its lane is in the mask",
+        "setp.lt.u32 %p1, %r0, 16; @%p1 bra ON; ret; ON: shfl.sync.bfly.b32 %r3, %r0, 1, 31, -1;",
+    ),
     "a lane that isn't in the mask": (
         "sync: a lane reads from one that isn't here",
         "setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r3, %r0, 16, 31, 0xFFFF;",
