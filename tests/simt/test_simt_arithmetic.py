@@ -283,7 +283,7 @@ def test_a_float_becomes_the_integer_that_compiled_code_makes_of_it(name: str) -
         a = EDGES.astype(name)
     places = {d: np.zeros(len(a), d) for d in INTEGERS}
     lines = {f"out[t] = {d}(a[t])": places[d] for d in INTEGERS}
-    lines |= {f"out[t:] [0] = a[t]  # {d}": places[d] for d in INTEGERS}
+    lines |= {f"out[t] = a[t]  # {d}": places[d] for d in INTEGERS}
     lines |= {
         f"cuda.atomic.max(out, t, a[t])  # {d}": places[d] for d in ("int32", "uint32", "int64")
     }
