@@ -22,6 +22,7 @@ from numba import njit, types
 from numba.core.errors import NumbaError
 from numba.np.numpy_support import from_dtype
 
+from pa_tutorial.printing import print_anything
 from pa_tutorial.ptx import run_ptx
 from pa_tutorial.ptx.instructions import FLOAT
 from pa_tutorial.simt import launch
@@ -336,4 +337,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    print_anything()
     sys.exit(main())
