@@ -192,7 +192,7 @@ def run(code: CodeType, script: str, arguments: Sequence[str]) -> int | None:
     except SystemExit as error:
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
-        return error.code if isinstance(error.code, int) else bool(error.code)
+        return int(error.code if isinstance(error.code, int) else bool(error.code))
     except KeyboardInterrupt as error:
         where = error.args[0] if error.args else ", outside of kernels"
         print(f"Stopped{where}", file=sys.stderr)
@@ -235,7 +235,7 @@ def report_of(session: Session, given: argparse.Namespace, status: int | None) -
             print(f"\n{table(chosen[0].traced.trace)}")
     found = sum(len(one.findings) for one in kernels)
     failed = [one.name for one in kernels if one.error]
-    print(f"\n{given.script}: {verdict(found, failed, given.no_check, status is None)}")
+    print(f"\n{given.script}: {verdict(found, failed, given.no_check, status)}")
     if session.first:
         microscope = import_module("pa_tutorial.viz.microscope").microscope
         microscope(session.first, at=session.first.findings[0].instruction).save_html(given.html)
@@ -245,14 +245,18 @@ def report_of(session: Session, given: argparse.Namespace, status: int | None) -
     return COULD_NOT_RUN if failed or status is None else status
 
 
-def verdict(found: int, failed: list[str], unchecked: bool, raised: bool) -> str:
-    """The last line. It says "no findings" only if all has run and was checked."""
+def verdict(found: int, failed: list[str], unchecked: bool, status: int | None) -> str:
+    """The last line. It says "no findings" only if all has run and was checked.
+
+    status  the program's own exit code; None if it raised
+    """
     parts = [f"{found} finding{'s' if found > 1 else ''}"] if found else []
     if failed:
         parts.append(f"{', '.join(failed)} could not run")
-    elif raised:
+    elif status is None:
         parts.append("the program ended with an error")
-    return "; ".join(parts) or ("nothing was checked" if unchecked else "no findings")
+    parts = parts or ["nothing was checked" if unchecked else "no findings"]
+    return "; ".join([*parts, f"the program's exit code is {status}"] if status else parts)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from pa_tutorial.simt.arithmetic import plain
 from pa_tutorial.simt.device_array import numbers_of
 from pa_tutorial.simt.names import cast_target, plain_function
 from pa_tutorial.simt.signatures import declared
@@ -100,6 +101,8 @@ def _text(value: object) -> str | None:
     """A number, a tuple or a type as text; None for others."""
     if isinstance(value, IntEnum):
         return str(int(value))
+    if isinstance(value, np.generic):
+        value = plain(value)  # np.int64(4) compiles to the same as 4
     if value is None or isinstance(value, bool | int | float | str | np.generic):
         return repr(value)
     if isinstance(value, tuple):

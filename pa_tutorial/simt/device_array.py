@@ -86,13 +86,18 @@ class DeviceArray:
         if ary is None:
             return np.array(self.array)
         must_match(self.array, ary)
-        ary[...] = self.array
+        must_be_laid_out_alike(self.array, ary)
+        ary.squeeze()[...] = self.array.squeeze()
         return ary
 
     def copy_to_device(self, ary: "np.ndarray | DeviceArray", stream: object = 0) -> None:
+        if ary.size == 0:
+            return
         must_be_contiguous("the device array", self.array)
         must_match(self.array, ary)
-        self.array[...] = numbers_of(ary)
+        if isinstance(ary, DeviceArray):  # else Numba makes a copy in this array's order
+            must_be_laid_out_alike(self.array, ary)
+        self.array.squeeze()[...] = numbers_of(ary).squeeze()
 
     # Parts and views -------------------------------------------------------------------------
 
@@ -189,17 +194,30 @@ class _Foreign:
 
 
 def must_match(mine: np.ndarray, other: np.ndarray | DeviceArray) -> None:
-    if (mine.shape, mine.dtype) != (other.shape, other.dtype):
-        raise ValueError(
-            f"a device array of {mine.dtype} {mine.shape} and a host array of {other.dtype} "
+    """Raise TypeError or ValueError unless both have the same numbers, but for axes of size 1."""
+    error = ValueError if mine.dtype == other.dtype else TypeError
+    if error is TypeError or mine.squeeze().shape != other.squeeze().shape:
+        raise error(
+            f"a device array of {mine.dtype} {mine.shape} and an array of {other.dtype} "
             f"{other.shape}: a copy needs the same type and shape"
+        )
+
+
+def must_be_laid_out_alike(mine: np.ndarray, other: np.ndarray | DeviceArray) -> None:
+    """Raise ValueError for arrays that can't be copied in one piece."""
+    if mine.squeeze().strides != other.squeeze().strides:
+        raise ValueError(
+            f"a device array with strides {mine.strides} and an array with strides "
+            f"{other.strides}: a copy needs the same strides"
         )
 
 
 def must_be_contiguous(name: str, array: np.ndarray) -> None:
     """Raise ValueError for an array with gaps. (Axes along which it repeats don't count.)"""
+    if array.size == 0:
+        return
     core = array[tuple(slice(None) if stride else 0 for stride in array.strides)]
-    if core.size and not (core.flags.c_contiguous or core.flags.f_contiguous):
+    if not (core.flags.c_contiguous or core.flags.f_contiguous):
         raise ValueError(
             f"{name} isn't contiguous (strides {array.strides}), so Numba can't copy it in one "
             "piece: use np.ascontiguousarray"

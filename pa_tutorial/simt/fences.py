@@ -9,7 +9,9 @@ An atomic operation hands over what its thread knew at its last fence: its own a
 and all that was ordered before them. A thread whose atomic operation on the same item comes later
 knows them from its next fence on, or from the next barrier of its thread block, as in the sum of
 the last thread block in the guide. A fence orders nothing without an atomic operation, and
-threadfence_block only orders threads of one thread block.
+threadfence_block only orders threads of one thread block. What comes later is what came later in
+this run: a kernel that reads the data without waiting for the flag may pass in one order of the
+thread blocks, and is found in another.
 Source: CUDA C++ Programming Guide, "Memory Fence Functions"; PTX ISA, "Memory Consistency Model".
 """
 

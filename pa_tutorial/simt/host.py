@@ -10,10 +10,11 @@ for, so streams and events have nothing to wait for. HOST has the stand-ins unde
 import functools
 import math
 import sys
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from time import perf_counter
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import NoReturn
 from unittest import mock
 
@@ -21,7 +22,8 @@ import numpy as np
 
 from pa_tutorial.simt.brackets import NOW, simulate
 from pa_tutorial.simt.device_array import DeviceArray, MappedArray, must_be_contiguous, numbers_of
-from pa_tutorial.simt.gpus import H100, MAX_THREADS, WARP_SIZE
+from pa_tutorial.simt.gpus import H100, MAX_GRID_YZ, MAX_THREADS, WARP_SIZE
+from pa_tutorial.simt.launch_options import MAX_BLOCK_Z, MAX_SHARED
 from pa_tutorial.simt.names import CUDA_MODULES
 from pa_tutorial.simt.signatures import remembering
 from pa_tutorial.simt.source import Unsupported
@@ -41,7 +43,9 @@ def to_device(
         return obj
     array = np.asarray(obj)
     must_be_contiguous("obj", array)
-    return DeviceArray(np.array(array, subok=False)) if copy else device_array_like(array)
+    if not copy:
+        return device_array_like(array, stream=stream)
+    return DeviceArray(np.array(array, subok=False), stream)
 
 
 def device_array(
@@ -49,7 +53,7 @@ def device_array(
     order: str = "C", stream: object = 0,
 ) -> DeviceArray:  # fmt: skip
     """A new device array that holds nothing yet."""
-    return DeviceArray(unwritten_array(shape, dtype, strides, order))
+    return DeviceArray(unwritten_array(shape, dtype, strides, order), stream)
 
 
 def unwritten_array(
@@ -64,6 +68,12 @@ def unwritten_array(
     return data.view(dtype).reshape(shape, order=order)
 
 
+def mapped(*arrays: np.ndarray, stream: object = 0) -> nullcontext:
+    """A context with device arrays over the same bytes: one by itself, several as a list."""
+    there = [DeviceArray(array, stream) for array in arrays]
+    return nullcontext(there[0] if len(there) == 1 else there)
+
+
 def mapped_array(*arguments: object, **options: object) -> MappedArray:
     return unwritten_array(*arguments, **options).view(MappedArray)
 
@@ -73,7 +83,7 @@ def _like(make: Callable) -> Callable:
 
     def array_like(ary: np.ndarray | DeviceArray, **options: object) -> object:
         is_fortran = ary.flags["F_CONTIGUOUS"] and not ary.flags["C_CONTIGUOUS"]
-        return make(ary.shape, ary.dtype, order="F" if is_fortran else "C")
+        return make(ary.shape, ary.dtype, order="F" if is_fortran else "C", **options)
 
     return array_like
 
@@ -158,7 +168,10 @@ class Device:
     MAX_THREADS_PER_BLOCK = MAX_THREADS
     WARP_SIZE = WARP_SIZE
     MULTIPROCESSOR_COUNT = H100.num_multiprocessors
+    MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y, MAX_BLOCK_DIM_Z = MAX_THREADS, MAX_THREADS, MAX_BLOCK_Z
+    MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z = 2**31 - 1, MAX_GRID_YZ, MAX_GRID_YZ
     MAX_SHARED_MEMORY_PER_BLOCK = 48 * 1024
+    MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = MAX_SHARED
 
     def __enter__(self) -> "Device":
         return self
@@ -170,14 +183,17 @@ class Device:
         pass
 
 
+MemoryInfo = namedtuple("MemoryInfo", "free,total")
+
+
 class Context:
     device = Device()
 
     def synchronize(self) -> None:
         pass
 
-    def get_memory_info(self) -> SimpleNamespace:
-        return SimpleNamespace(free=H100.dram_bytes, total=H100.dram_bytes)
+    def get_memory_info(self) -> MemoryInfo:
+        return MemoryInfo(free=H100.dram_bytes, total=H100.dram_bytes)
 
 
 class Devices(list):
@@ -202,7 +218,7 @@ class Reduce:
             raise TypeError(f"arr has {arr.ndim} dimensions; cuda.reduce takes one")
         numbers = np.asarray(arr)[:size]
         counted = getattr(NOW[-1][0], "counted", _nothing_around)
-        with counted(self.functor):
+        with counted(self.functor), np.errstate(all="ignore"):  # integers wrap silently
             result = functools.reduce(self.functor, numbers, numbers.dtype.type(init))
         if res is None:
             return result
@@ -232,11 +248,12 @@ HOST: dict[str, object] = {
     "pinned_array_like": _like(unwritten_array),
     **dict.fromkeys(("mapped_array", "managed_array"), mapped_array),
     "mapped_array_like": _like(mapped_array),
+    "mapped": mapped,
     "_auto_device": auto_device,
     "as_cuda_array": as_cuda_array,
     "is_cuda_array": is_cuda_array,
     **dict.fromkeys(("vectorize", "guvectorize"), no_ufuncs),
-    **dict.fromkeys(("pinned", "mapped", "profiling", "defer_cleanup"), _nothing_around),
+    **dict.fromkeys(("pinned", "profiling", "defer_cleanup"), _nothing_around),
     **dict.fromkeys(("synchronize", "close", "profile_start", "profile_stop"), _does_nothing),
     **dict.fromkeys(
         ("stream", "default_stream", "legacy_default_stream", "per_thread_default_stream"), Stream

@@ -181,14 +181,44 @@ def test_memset_and_ufuncs_of_the_driver() -> None:
     assert np.flatnonzero(there)[0] == 10
 
 
-@pytest.mark.parametrize("other", [A.astype(np.float64), A[:50]])
+@pytest.mark.parametrize("other", [A.astype(np.float64), A[:50]])  # another type or shape
 def test_a_copy_between_arrays_that_do_not_match_is_refused(other: np.ndarray) -> None:
-    there = cuda.to_device(A)
-    with pytest.raises(ValueError, match="a copy needs the same type and shape"):
+    there, error = cuda.to_device(A), ValueError if other.dtype == A.dtype else TypeError
+    with pytest.raises(error, match="a copy needs the same type and shape"):
         there.copy_to_host(other)
-    with pytest.raises(ValueError, match="a copy needs the same type and shape"):
+    with pytest.raises(error, match="a copy needs the same type and shape"):
         there.copy_to_device(other)
     assert np.array_equal(there, A)
+
+
+def test_a_copy_looks_at_strides_and_not_at_axes_of_size_1() -> None:
+    row, matrix = cuda.to_device(A[None]), np.asfortranarray(A.reshape(10, 10))
+    assert np.array_equal(row.copy_to_host(np.zeros_like(A)), A)
+    row.copy_to_device(-A)
+    assert np.array_equal(row, -A[None])
+    for there, target in ((row, np.zeros((200,), A.dtype)[::2]), (cuda.to_device(matrix), A + 0)):
+        with pytest.raises(ValueError, match="needs the same"):
+            there.copy_to_host(target)
+    with pytest.raises(ValueError, match="a copy needs the same strides"):
+        cuda.to_device(A.reshape(10, 10)).copy_to_device(cuda.to_device(matrix))
+    cuda.to_device(A.reshape(10, 10)).copy_to_device(matrix)  # Numba copies it on the host first
+
+
+def test_what_a_program_asks_of_the_device_is_as_numbas() -> None:
+    assert cuda.to_device(A[:0]).shape == (0,)
+    cuda.to_device(A).copy_to_device(A[:0])  # nothing to do
+    free, total = cuda.current_context().get_memory_info()
+    assert 0 < free <= total
+    assert cuda.get_current_device().MAX_BLOCK_DIM_Z == 64
+    stream = cuda.stream()
+    assert cuda.to_device(A, stream).stream is stream
+    assert cuda.device_array(3, stream=stream).stream is stream
+    host = np.zeros(4)
+    with cuda.mapped(host) as one:
+        one[1] = 3
+    assert host[1] == 3
+    with cuda.mapped(host, A) as several:
+        assert [len(each) for each in several] == [4, 100]
 
 
 def test_forall_launches_enough_threads_and_signatures_convert() -> None:

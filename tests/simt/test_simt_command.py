@@ -135,19 +135,21 @@ def test_a_script_that_does_not_exist_and_an_unknown_kernel(simt: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
+    ("text", "code", "last"),
     [
-        (RIGHT + "sys.exit(7)\n", 7),
-        (RIGHT + "sys.exit(2)\n", 2),
-        (RACE.replace("BARRIER", "pass") + "sys.exit(7)\n", 1),
-        (RACE.replace("BARRIER", "pass") + "1 / 0\n", 1),
-        (RIGHT + "1 / 0\n", 2),
+        (RIGHT + "sys.exit(7)\n", 7, "no findings; the program's exit code is 7"),
+        (RIGHT + "sys.exit('why')\n", 1, "no findings; the program's exit code is 1"),
+        (RACE.replace("BARRIER", "pass") + "sys.exit(7)\n", 1, "code is 7"),
+        (RACE.replace("BARRIER", "pass") + "1 / 0\n", 1, "the program ended with an error"),
+        (RIGHT + "1 / 0\n", 2, "program.py: the program ended with an error"),
     ],
 )
 def test_a_finding_decides_the_exit_code_then_an_error_then_the_program(
-    text: str, code: int, simt: Run
+    text: str, code: int, last: str, simt: Run
 ) -> None:
-    assert simt(text, "program.py", "300").returncode == code
+    done = simt(text, "program.py", "300")
+    assert done.returncode == code
+    assert done.stdout.splitlines()[-1].endswith(last)
 
 
 UNSUPPORTED = """

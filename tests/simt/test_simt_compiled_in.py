@@ -28,7 +28,7 @@ OLD = "a GPU would still use the old one. Define"
 CHANGES = {
     "a number": ("N = 4", "N", "N = 9", "N is 9, and was 4", 9),
     "its type": ("N = 4", "7 / N", "N = 4.5", "N is 4.5, and was 4", 7 / 4.5),
-    "a NumPy scalar": ("N = np.int64(4)", "N", "N = np.int64(9)", "was np.int64(4)", 9),
+    "a NumPy scalar": ("N = np.int32(4)", "N", "N = np.int32(9)", "was np.int32(4)", 9),
     "a tuple": ("N = (4, 5)", "N[1]", "N = (4, 6)", "N is (4, 6), and was (4, 5)", 6),
     "a member": (ATTRIBUTES, "config.N", "config.N = 9", "config.N is 9, and was 4", 9),
     "an enumeration": (COLOURS, "Colour.RED", COLOURS.replace("4", "9"), "Colour.RED is 9", 9),
@@ -263,3 +263,9 @@ def test_a_global_host_array_is_not_stored_into() -> None:
     notebook.run("W = np.arange(3)\n@cuda.jit\ndef kernel(out):\n    W[0] = 1")
     with pytest.raises(Unsupported, match="W is read-only: Numba doesn't store into it"):
         notebook.launched()
+
+
+def test_a_number_of_numpy_is_the_same_as_one_of_python() -> None:
+    notebook = compiled("N = 4", "N", LAUNCHED)
+    notebook.run("N = np.int64(4)")
+    assert notebook.launched() == 4
