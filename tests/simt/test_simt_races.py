@@ -18,9 +18,11 @@ class Definition:
     """Two accesses race if neither happens before the other. Nothing is forgotten.
 
     clocks  [thread, what it knows: of each thread its clock, of each cell the number of atomics]
+    has_fences  whether the kernel has fences, without which atomics hand nothing over
     """
 
-    def __init__(self, num_threads: int) -> None:
+    def __init__(self, num_threads: int, has_fences: bool) -> None:
+        self.has_fences = has_fences
         self.clocks = np.eye(num_threads, num_threads + CELLS, dtype=int)
         self.released = {scope: np.zeros_like(self.clocks) for scope in SCOPES}
         self.observed = {scope: np.zeros_like(self.clocks) for scope in SCOPES}
@@ -60,7 +62,7 @@ class Definition:
         self.num_atomics[cell] += kind == "atomic"
         number = self.num_atomics[cell] if kind == "atomic" else 0
         self.history.append((thread, kind, cell, knows[thread], number))
-        if kind == "atomic":
+        if kind == "atomic" and self.has_fences:
             self.hand_over(thread, cell, block)
         return found
 
@@ -85,7 +87,7 @@ class RandomRun:
         self.chance, self.kinds, self.syncwarps = random.Random(seed), kinds, syncwarps
         self.num_threads = self.chance.choice([2, 3, 34] if has_fences else [4, 40, 70])
         self.num_blocks = self.chance.choice([1, 1, 2, 3])
-        self.definition = Definition(self.num_threads * self.num_blocks)
+        self.definition = Definition(self.num_threads * self.num_blocks, has_fences)
         space = "shared" if self.num_blocks == 1 else "global"
         self.memory = Memory(np.zeros(4 * CELLS, np.uint8), space, 0, written=True)
         self.memory.split_cells(4)
