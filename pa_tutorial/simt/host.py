@@ -12,7 +12,7 @@ import math
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from time import perf_counter
 from types import ModuleType
 from typing import NoReturn
@@ -111,11 +111,18 @@ def device_memset(dst: DeviceArray, val: int, size: int, stream: object = 0) -> 
     dst.ravel().view(np.uint8)[:size] = val
 
 
-def no_ufuncs(*arguments: object, **options: object) -> NoReturn:
-    raise Unsupported(
-        "the simulator doesn't support @vectorize and @guvectorize for CUDA: write a kernel "
-        "(@cuda.jit) in which each thread computes one element"
-    )
+def vectorize(*arguments: object, **options: object) -> NoReturn:
+    """Stands for guvectorize, too. The command remembers it as a kernel that could not run."""
+    with counted(vectorize):
+        raise Unsupported(
+            "the simulator doesn't support @vectorize and @guvectorize for CUDA: write a kernel "
+            "(@cuda.jit) in which each thread computes one element"
+        )
+
+
+def counted(kernel: Callable) -> AbstractContextManager:
+    """Around what is no launch: the command, if it runs the program, counts it as one."""
+    return getattr(NOW[-1][0], "counted", _nothing_around)(kernel)
 
 
 class Stream:
@@ -217,7 +224,6 @@ class Reduce:
         if arr.ndim != 1:
             raise TypeError(f"arr has {arr.ndim} dimensions; cuda.reduce takes one")
         numbers = np.asarray(arr)[:size]
-        counted = getattr(NOW[-1][0], "counted", _nothing_around)
         with counted(self.functor), np.errstate(all="ignore"):  # integers wrap silently
             result = functools.reduce(self.functor, numbers, numbers.dtype.type(init))
         if res is None:
@@ -252,7 +258,7 @@ HOST: dict[str, object] = {
     "_auto_device": auto_device,
     "as_cuda_array": as_cuda_array,
     "is_cuda_array": is_cuda_array,
-    **dict.fromkeys(("vectorize", "guvectorize"), no_ufuncs),
+    **dict.fromkeys(("vectorize", "guvectorize"), vectorize),
     **dict.fromkeys(("pinned", "profiling", "defer_cleanup"), _nothing_around),
     **dict.fromkeys(("synchronize", "close", "profile_start", "profile_stop"), _does_nothing),
     **dict.fromkeys(
@@ -291,7 +297,7 @@ def replacements() -> Iterator[tuple[object, str, object]]:
     ufuncs = [CUDAVectorize, CUDAGUFuncVectorize]
     for module in _loaded(f"{SUCCESSOR}.numba_cuda.vectorizers"):
         ufuncs += module.CUDAVectorize, module.CUDAGUFuncVectorize
-    yield from ((kind, "__init__", no_ufuncs) for kind in ufuncs)
+    yield from ((kind, "__init__", vectorize) for kind in ufuncs)
 
 
 @contextmanager

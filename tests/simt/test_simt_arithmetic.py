@@ -261,7 +261,7 @@ def both(lines: dict[str, np.ndarray], **arrays: np.ndarray) -> list[tuple[np.nd
     body = [line.replace("out", f"out{n}") for n, line in enumerate(lines)]
     names = ", ".join([*(f"out{n}" for n in range(len(lines))), *arrays])
     inside = "\n    ".join(["if t < a.size:", *body])
-    one = from_text("one", names, f"t = cuda.grid(1)\n{inside}", NAMES)
+    one = from_text("one", names, f"t = cuda.grid(1)\n{inside}", NAMES | {"np": np})
     where, found = (-(-count // 128), 128), []
     for run in (launch, run_ptx):
         out = [place.copy() for place in lines.values()]
@@ -287,7 +287,7 @@ def test_a_float_becomes_the_integer_that_compiled_code_makes_of_it(name: str) -
     lines |= {
         f"cuda.atomic.max(out, t, a[t])  # {d}": places[d] for d in ("int32", "uint32", "int64")
     }
-    lines |= {"out[t] = int(a[t])": places["int64"]}
+    lines |= {"out[t] = int(a[t])": places["int64"], "out[t] = np.uint16(a[t])": places["uint16"]}
     if name != "float16":
         lines |= {"out[t] = round(a[t])": places["int64"]}
     assert_same_bits(lines, a=a)

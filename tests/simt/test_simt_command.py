@@ -196,6 +196,29 @@ def test_no_findings_is_not_said_where_a_kernel_could_not_run(
     assert done.stdout.endswith("program.py: other could not run\n")
 
 
+UFUNC = """
+import numpy as np
+from numba import cuda, vectorize
+
+@cuda.jit
+def fine(a):
+    a[0] = 1
+
+fine[1, 1](np.zeros(1))
+try:
+    vectorize(["float32(float32)"], target="cuda")(abs)
+except NotImplementedError as error:
+    print("caught", error)
+"""
+
+
+def test_no_findings_is_not_said_after_a_ufunc_for_cuda(simt: Run) -> None:
+    done = simt(UFUNC, "program.py")
+    assert done.returncode == 2
+    assert "caught the simulator doesn't support @vectorize" in done.stdout
+    assert done.stdout.endswith("program.py: vectorize could not run\n")
+
+
 REDUCE = """
 import numpy as np
 from numba import cuda
