@@ -15,7 +15,7 @@ from latex2mathml.converter import convert
 from sphinx.addnodes import download_reference
 from sphinx.application import Sphinx
 
-from pa_tutorial.viz.microscope.page import DATA, page
+from simt.microscope.page import DATA, page
 
 CELL_LINK = re.compile(r"\]\([\w./]*\.ipynb#cell-id=([\w-]+)\)")
 TERM, TERM_LINK = re.compile(r'<a id="([\w-]+)"></a>'), re.compile(r"\]\(GLOSSARY\.md#([\w-]+)\)")

@@ -22,23 +22,7 @@ NEEDED = {
     "each rank of distributed.ranks spends seconds importing torch's compiler": ("torch._dynamo",),
     "distributed.ranks cannot run functions of a notebook's cells": ("numba.cloudpickle",),
     "`pytest -m gpu` cannot keep a stream of a GPU busy": ("torch.cuda._sleep",),
-    "simt.signatures cannot have a kernel with a signature where there is no GPU": (
-        "numba.core.sigutils.is_signature",
-        "numba.core.sigutils.normalize_signature",
-        "numba.cuda.target.CUDATypingContext",
-    ),
-    "simt.brackets cannot take launches written as Numba writes them": (
-        "numba.cuda.dispatcher.CUDADispatcher",
-        "numba.cuda.dispatcher.CUDADispatcher.configure",
-        "numba.cuda.dispatcher.CUDADispatcher.forall",
-        "numba.cuda.errors.normalize_kernel_dimensions",
-    ),
-    "simt.host cannot refuse vectorize and guvectorize for CUDA, or replace device_memset": (
-        "numba.cuda.vectorizers.CUDAVectorize",
-        "numba.cuda.vectorizers.CUDAGUFuncVectorize",
-        "numba.cuda.cudadrv.driver.device_memset",
-    ),
-    "simt.numba_ptx and kernels.compiler_report cannot compile for a GPU that is not there": (
+    "kernels.compiled cannot compile for a GPU that is not there": (
         "numba.cuda.dispatcher.get_current_device",
     ),
     "kernels.on_gpu cannot launch with more than 48 KiB of shared memory": (
@@ -52,21 +36,21 @@ NEEDED = {
         "numba.cuda.dispatcher._Kernel.library",
     ),
     "bench.vllm_peer cannot use vLLM's kernel for AMX": ("torch.cpu._init_amx",),
-    "kernels.cpu cannot parallelise its loops": ("numba.core.cpu.ParallelOptions",),
-    "kernels.triton_compiled cannot compile for a GPU that is not there": (
+    "kernels.cpu.kernel cannot parallelise its loops": ("numba.core.cpu.ParallelOptions",),
+    "kernels.triton.compiled cannot compile for a GPU that is not there": (
         "triton.runtime.driver.DriverConfig.active",
     ),
-    "kernels.triton_interpreter cannot run Triton's kernels on CPU tensors": (
+    "kernels.triton.interpreter cannot run Triton's kernels on CPU tensors": (
         "triton.runtime.interpreter.InterpretedFunction",
         "triton.runtime.interpreter._patch_lang",
     ),
-    "kernels.triton_interpreter cannot check addresses": (
+    "kernels.triton.interpreter cannot check addresses": (
         "triton.runtime.interpreter.interpreter_builder",
         "triton.runtime.interpreter.InterpreterBuilder",
         "triton.runtime.interpreter.InterpreterBuilder.create_masked_load",
         "triton.runtime.interpreter.InterpreterBuilder.create_masked_store",
     ),
-    "kernels.triton_interpreter computes with the bits of bfloat16, not the values": (
+    "kernels.triton.interpreter computes with the bits of bfloat16, not the values": (
         "triton.runtime.interpreter.InterpreterBuilder.cast_impl",
         "triton.runtime.interpreter.InterpreterBuilder.create_dot",
         "triton.runtime.interpreter.InterpreterBuilder.create_fp_to_fp",

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from pa_tutorial.kernels.triton_backend import why_absent as why_no_triton
+from pa_tutorial.kernels.triton.backend import why_absent as why_no_triton
 
 # What may be absent -> why it is absent on this machine, or an empty string.
 WHY = {

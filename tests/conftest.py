@@ -43,7 +43,7 @@ def configure_tests(config: pytest.Config, is_worker: bool) -> None:
     import numba
     import torch
 
-    from pa_tutorial.walk.ladder import STAGES
+    from pa_tutorial.checks.ladder import STAGES
 
     if is_worker:
         torch.set_num_threads(1)  # the workers share the cores
@@ -70,7 +70,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
     With `-m gpu`, the others may need what that machine lacks.
     """
-    from pa_tutorial.walk.ladder import STAGES
+    from pa_tutorial.checks.ladder import STAGES
 
     name = config.option.markexpr
     if not name.isidentifier() or not collection_path.match("test_*.py"):
@@ -173,7 +173,7 @@ def read_page(browser) -> Iterator[Callable]:
 @pytest.fixture(scope="session")
 def reference_html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The microscope's page of the paged kernel, at the sizes of vLLM's document."""
-    from pa_tutorial.viz.microscope.paged_panes import run_microscope
+    from pa_tutorial.viz.paged_panes import run_microscope
     from tests.viz.microscope_pages import reference
 
     path = tmp_path_factory.mktemp("pages") / "reference.html"

@@ -13,9 +13,9 @@ from unittest.mock import patch
 
 import torch
 
+from pa_tutorial.checks.cases import DECODE_CASES
 from pa_tutorial.distributed import ranks
 from pa_tutorial.distributed.group import Group
-from pa_tutorial.walk.cases import DECODE_CASES
 
 DISTRIBUTED = "distributed"  # what tests/wrong/ calls them
 LIMIT = 24.0  # seconds after which a changed rank that keeps the others waiting is named
@@ -83,7 +83,7 @@ def context(group: Group, case: str, stage: str) -> str:
     running = importlib.import_module("pa_tutorial.checks.running")
     ours = importlib.import_module("pa_tutorial.distributed.context")
     step_of = importlib.import_module("pa_tutorial.attention.step").DecodeStep
-    stages = importlib.import_module("pa_tutorial.walk.ladder").STAGES
+    stages = importlib.import_module("pa_tutorial.checks.ladder").STAGES
 
     def decode(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes=None):
         step = step_of(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)

@@ -22,12 +22,12 @@ from contextlib import redirect_stderr, redirect_stdout
 import numpy as np
 import torch
 
+from pa_tutorial.checks.cases import CASES
 from pa_tutorial.checks.comparing import BOUNDS_FILE, QUANTITIES
+from pa_tutorial.checks.ladder import STAGES
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.checks.running import judge, stage_trial
 from pa_tutorial.printing import print_anything
-from pa_tutorial.walk.cases import CASES
-from pa_tutorial.walk.ladder import STAGES
-from pa_tutorial.walk.problem import DecodeProblem
 from tests.wrong_examples import applied, load_examples, run_cases
 
 FACTOR = 10.0

@@ -12,8 +12,8 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from pa_tutorial.exercises.my_kernel import PLACE
-from pa_tutorial.kernels.cpu import COMPILING
-from pa_tutorial.viz.microscope.page import STATIC
+from pa_tutorial.kernels.cpu.kernel import COMPILING
+from simt.microscope.page import STATIC
 from tests.warm_kernels import start_kernel
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"

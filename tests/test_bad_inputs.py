@@ -27,7 +27,7 @@ from torch import Tensor
 import pa_tutorial
 from pa_tutorial.attention import cached, full, online, paged, tiny_lm, work
 from pa_tutorial.attention.step import DecodeStep, QuantizedStep
-from pa_tutorial.backends import backend_named
+from pa_tutorial.checks.ladder import backend_named
 from pa_tutorial.distributed import paper
 from pa_tutorial.engine import LLM, Engine, SamplingParams
 from pa_tutorial.engine.runner import Runner
@@ -47,17 +47,23 @@ from tests.kernels.kernel_inputs import problem
 def public() -> Iterator[tuple[str, Callable]]:
     """The functions, classes and methods of the rooms that check what they are given."""
     rooms = Path(pa_tutorial.__file__).parent
-    for path in sorted(p for room in ROOMS for p in (rooms / room).glob("[!_]*.py")):
-        if path.stem.startswith("triton_") and find_spec("triton") is None:
+    for path in sorted(p for room in ROOMS for p in (rooms / room).rglob("[!_]*.py")):
+        if path.parent.name == "triton" and find_spec("triton") is None:
             continue
-        module = importlib.import_module(f"pa_tutorial.{path.parent.name}.{path.stem}")
+        place = path.relative_to(rooms).with_suffix("").parts
+        module = importlib.import_module(".".join(("pa_tutorial", *place)))
         own = [x for x in vars(module).values() if getattr(x, "__module__", "") == module.__name__]
         methods = [x for one in own if inspect.isclass(one) for x in vars(one).values()]
         for one in (*own, *methods):
             is_record = is_dataclass(one) and not hasattr(one, "__post_init__")
             checks = inspect.isclass(one) and "__init__" in vars(one) and not is_record
             if (checks or inspect.isfunction(one)) and not one.__name__.startswith("_"):
-                yield f"{path.stem}.{one.__qualname__}", one
+                yield f"{in_its_room(module.__name__)}.{one.__qualname__}", one
+
+
+def in_its_room(module: str) -> str:
+    """A module of a room, such as "layouts" or "cpu.backend"."""
+    return module.split(".", 2)[2]
 
 
 ROOMS = ("paging", "attention", "kernels", "engine", "distributed")
@@ -179,12 +185,12 @@ def of_triton() -> Iterator[tuple]:
     call = backend_named("triton").prepare(problem().paged("plain")).partitions
     copyreg.pickle(type(call.kernel), lambda kernel: (str, (kernel.__name__,)))
     values, of_call = call.arguments | call.constants, {"kernel": call.kernel, "grid": (1, 1, 1)}
-    yield None, OURS["triton_backend.paged_attention_triton"], STEP
-    yield None, OURS["triton_backend.call_of"], of_call | {"values": values}
-    yield None, partial(OURS["triton_interpreter.interpret"], **values), of_call
+    yield None, OURS["triton.backend.paged_attention_triton"], STEP
+    yield None, OURS["triton.backend.call_of"], of_call | {"values": values}
+    yield None, partial(OURS["triton.interpreter.interpret"], **values), of_call
     compiled = {"capability": (9, 0)}
-    yield None, OURS["triton_compiled.compile_call"], {"call": call} | compiled
-    yield None, OURS["triton_compiled.num_compilations"], {"calls": (call,)} | compiled
+    yield None, OURS["triton.compiled.compile_call"], {"call": call} | compiled
+    yield None, OURS["triton.compiled.num_compilations"], {"calls": (call,)} | compiled
 
 
 # What makes the object (None: a function), the function or method, a good call.
@@ -237,7 +243,7 @@ CALLS = [
     (None, paged.flatten_queries, OF_A_BATCH | {"query_lens": torch.tensor([2])}),
     *((None, attend, STEP) for attend in
       (DecodeStep, paged.paged_gather, paged.paged_online,
-       OURS["cpu_backend.paged_attention_cpu"])),
+       OURS["cpu.backend.paged_attention_cpu"])),
     *((None, OURS[f"launch.paged_attention_{version}"], VLLM_STEP)
       for version in ("v1", "v1_vector", "v2")),
     (None, QuantizedStep, QUANTIZED_STEP),
@@ -273,15 +279,14 @@ CALLS = [
     *((None, OURS[f"cuda_launch.{one}"], {"tensor": ANY_TENSOR}) for one in ("as_stored", "flat")),
     (None, OURS["intermediates.intermediates"], {"geometry": Geometry(32, 16)} | OF_WATCHED),
     (None, partial(OURS["intermediates.scores"], where=MARKS[0], name=NAMES[0]), OF_WATCHED),
-    (None, OURS["compiler_report.compiled"], {"kernel": nothing, "capability": (9, 0)}),
-    (None, OURS["compiler_report.assembly"], {"kernel": nothing}),
-    (None, OURS["compiler_report.made_of"], {"kernel": nothing, "line": "no such line"}),
-    (None, OURS["compiler_report.compared"], {"kernels": {"nothing": nothing}, "num_threads": 128}),
+    (None, OURS["compiled.report.compiled"], {"kernel": nothing, "capability": (9, 0)}),
+    (None, OURS["compiled.report.assembly"], {"kernel": nothing}),
+    (None, OURS["compiled.report.made_of"], {"kernel": nothing, "line": "no such line"}),
+    (None, OURS["compiled.report.compared"], {"kernels": {"nothing": nothing}, "num_threads": 128}),
     *(of_triton() if find_spec("triton") else ()),
     (None, OURS["paged_attention.paged_attention"],
      {"geometry": GEOMETRY, "loads": OURS["loads.element_loads"]}),
     (None, OURS["vectors.vector_access"], {"count": 4}),
-    (None, OURS["compiler_report.checked_capability"], {"capability": (9, 0)}),
     *((None, backend_named(name).prepare, {"step": problem().paged(backend_named(name).layout)}
        | sizes) for name, sizes in BACKEND_SIZES.items()),
     (None, Engine, {"model": small_model(), "stage": "paged_online"} | NARROW | ENGINE | LIMITS),
@@ -556,12 +561,12 @@ def test_a_cache_dtype_that_no_kernel_reads_is_refused(bad: object) -> None:
 # Not tried, by pattern: what only our own code calls, with what tried functions have checked.
 INNER = (
     *("*.require_*", "*.checked_*", "train_tiny_lm.*"),  # checks; a script
-    *("cpu.*", "cpu_vectors.*", "warp.*", "vectors.[!v]*", "dtypes.*"),  # code in a kernel
-    *("triton_interpreter.[!i]*", "triton_interpreter.interpreted_language"),
-    *("triton_inputs.*", "triton_backend.[uv]*", "triton_compiled.[!cn]*", "*.compiling_for"),
+    *("cpu.kernel.*", "cpu.vectors.*", "warp.*", "vectors.[!v]*", "dtypes.*"),  # code in a kernel
+    *("triton.interpreter.[!i]*", "triton.interpreter.interpreted_language"),
+    *("triton.inputs.*", "triton.backend.[uv]*", "triton.compiled.[!cn]*", "*.compiling_for"),
     *("on_gpu.*", "cuda_backends.[!g]*", "cuda_launch.*Launch.*", "geometry.[!G]*"),
-    *("cpu_backend.[!p]*", "intermediates.[!is]*", "intermediates.s[hu]*", "*.intermediates_of_v2"),
-    *(f"compiler_report.{name}" for name in ("l*", "s*", "a[rn]*", "assembled")),
+    *("cpu.backend.[!p]*", "intermediates.[!is]*", "intermediates.s[hu]*", "*.intermediates_of_v2"),
+    *(f"compiled.report.{name}" for name in ("l*", "s*", "a[rn]*", "assembled")),
     *("*Allocator.[fn]*", "reservations.*.*", "layouts.[Cfw]*", "prefix_cache.[cw]*"),  # paging
     "quantization.*quantized",
     *("paged.[!pf]*", "paged.TorchLaunch", "tiny_lm.Layer*", "tiny_lm.TinyLM.[nr]*", "work.c*"),
@@ -592,7 +597,7 @@ def entries() -> dict[str, set[str]]:
         one = name.func if isinstance(name, partial) else name
         one = getattr(type(make()), one) if isinstance(one, str) else one
         one = one if hasattr(one, "__qualname__") else type(one).forward  # a model
-        where = f"{one.__module__.rpartition('.')[2]}.{one.__qualname__}"
+        where = f"{in_its_room(one.__module__)}.{one.__qualname__}"
         found.setdefault(where, set()).update(good)
     return found
 

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from pa_tutorial.kernels.compiler_report import ASKING
+from pa_tutorial.kernels.compiled.report import ASKING
 from pa_tutorial.viz.style import PNG, SVG, SVG_ONLY
 from tests.run_notebooks import METADATA, NOTEBOOKS, execute, keep
 from tests.same_output import Piece, require_same

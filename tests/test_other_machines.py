@@ -17,7 +17,7 @@ MAINS = [
     for file in sorted((ROOT / folder).rglob("*.py"))
     if MAIN in file.read_text(encoding="utf-8").splitlines()
 ]
-FOREIGN = Path("pa_tutorial/simt/examples/histogram.py")  # knows nothing of us
+FOREIGN = Path("simt/examples/histogram.py")  # knows nothing of us
 # Other packages may use these names, so they are imported before the names are removed.
 WITHOUT_POSIX = """
 import importlib, os, pkgutil, signal, sys
@@ -67,7 +67,7 @@ def test_every_command_first_makes_its_output_take_any_character(
 def test_a_program_s_characters_that_the_output_lacks_are_escaped(tmp_path: Path) -> None:
     script = tmp_path / "arrow.py"
     script.write_text("print('a \u2192 b')\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pa_tutorial.simt", str(script)]
+    command = [sys.executable, "-m", "simt", str(script)]
     environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
     found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert found.stdout == "a \\u2192 b\n"

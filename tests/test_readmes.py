@@ -16,9 +16,9 @@ import nbformat
 import pytest
 from jupyter_server.serverapp import ServerApp
 
+from pa_tutorial.checks.ladder import STAGES
 from pa_tutorial.kernels import cuda_launch
 from pa_tutorial.viz.walk import PLAN
-from pa_tutorial.walk.ladder import STAGES
 
 ROOT = Path(__file__).parent.parent
 READMES = [ROOT / "README.md", ROOT / "tests" / "README.md"]

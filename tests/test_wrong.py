@@ -3,14 +3,14 @@
 import pytest
 
 from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER, STORIES
+from pa_tutorial.checks.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.engine_check import ENGINE, SCENES
-from pa_tutorial.walk.cases import CASES, SHORT_CHECK
-from pa_tutorial.walk.ladder import STAGES
+from pa_tutorial.checks.ladder import STAGES
 from tests.cache_trials import CACHE_WRITES
 from tests.distributed_trials import DISTRIBUTED
 from tests.profiles import QUICK
-from tests.simt_kernels.example import EXAMPLES as KERNELS
-from tests.simt_kernels.example import FAULTS
+from tests.simt.kernels.example import EXAMPLES as KERNELS
+from tests.simt.kernels.example import FAULTS
 from tests.triton_trials import TRITON_LAUNCH
 from tests.wrong_examples import SIMT, WrongExample, applied, load_examples, run_cases
 

@@ -19,14 +19,14 @@ STRIDE = 2**30  # 2 * STRIDE has 32 bits: as an int32 it is negative, and 4 * ST
 
 def prepare(*values: object, partition_size: int = 512, **named: object) -> object:
     """A launch of the Triton backend that can be imported now, from the fields of a DecodeStep."""
-    launch = importlib.import_module("pa_tutorial.kernels.triton_backend")
+    launch = importlib.import_module("pa_tutorial.kernels.triton.backend")
     step = launch.DecodeStep(*values, **named)
     return launch.triton_backend.prepare(step, partition_size=partition_size)
 
 
 def one_compilation_for_all_tables() -> str:
     """Tables of any width: 1 and multiples of 16 are what Triton treats apart."""
-    compiled = importlib.import_module("pa_tutorial.kernels.triton_compiled")
+    compiled = importlib.import_module("pa_tutorial.kernels.triton.compiled")
     q, cache = torch.zeros(1, 2, 32), torch.zeros(4, 2, 16, 32)
 
     def calls(width: int) -> tuple[object, object]:
@@ -56,7 +56,7 @@ def far_is_near(dims: dict[str, int], num_seqs: int, num_heads: int, num_blocks:
     """Whether a decode step gives the same with these arguments STRIDE apart along dims. An
     offset that wrapped leads to another place, or out of the tensors. Each sequence has two blocks:
     the last of the pool, and block 1."""
-    interpreter = importlib.import_module("pa_tutorial.kernels.triton_interpreter")
+    interpreter = importlib.import_module("pa_tutorial.kernels.triton.interpreter")
     shape = num_blocks, num_heads, 8, 16
     step = {
         "q": torch.randn(num_seqs, num_heads, 16).half(),

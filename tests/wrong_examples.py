@@ -4,7 +4,7 @@ wrong/<room>.toml has those whose first change is in that room, each in a table:
 
     [cache_overwritten]
     why = "one sentence: what is wrong, and what it does to the result"
-    file = "attention/cached.py"      # under pa_tutorial/
+    file = "pa_tutorial/attention/cached.py"
     function = "append"               # where: see pa_tutorial/text_changes.py
     old = "self.seq_len = end"
     new = "self.seq_len = start"
@@ -13,7 +13,7 @@ wrong/<room>.toml has those whose first change is in that room, each in a table:
 
     fails.kv_cache = ["sequence/two_layers"]  # stage, block_manager, engine, simt, cache_writes,
                                       # triton_launch or distributed = what must catch it: cases,
-                                      # stories, scenes, kernels of tests/simt_kernels, or trials of
+                                      # stories, scenes, kernels of tests/simt/kernels, or trials of
                                       # cache_trials.py, triton_trials.py, distributed_trials.py
     passes.kv_cache = ["sequence/one_token"]  # the control: what it must not disturb
 """
@@ -30,19 +30,19 @@ from pathlib import Path
 
 import numpy as np
 
-import pa_tutorial
 from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
 from pa_tutorial.checks.engine_check import ENGINE
-from pa_tutorial.simt.twins import TWINS
 from pa_tutorial.text_changes import Change, Version, changed_texts, compiled, load_versions
+from simt.twins import TWINS
 from tests import cache_trials, triton_trials
 from tests.cache_trials import CACHE_WRITES
 from tests.distributed_trials import DISTRIBUTED, run_on_ranks
-from tests.simt_helpers import wrong_counts
-from tests.simt_kernels.example import EXAMPLES, FAULTS
+from tests.simt.helpers import wrong_counts
+from tests.simt.kernels.example import EXAMPLES, FAULTS
 from tests.triton_trials import TRITON_LAUNCH
 
-PACKAGE = Path(pa_tutorial.__file__).parent
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("pa_tutorial", "simt")
 FOLDER = Path(__file__).with_name("wrong")
 SIMT = "simt"
 TRIALS = {  # what says itself what is wrong
@@ -50,7 +50,7 @@ TRIALS = {  # what says itself what is wrong
     TRITON_LAUNCH: lambda name: triton_trials.TRIALS[name](),
     DISTRIBUTED: run_on_ranks,
 }
-CPU_KERNEL = "pa_tutorial.kernels.cpu"
+CPU_KERNEL = "pa_tutorial.kernels.cpu.kernel"
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class WrongExample:
 
 
 def read(file: str) -> str:
-    return (PACKAGE / file).read_text(encoding="utf-8")
+    return (ROOT / file).read_text(encoding="utf-8")
 
 
 def module_name(file: str) -> str:
-    return ".".join(("pa_tutorial", *Path(file).with_suffix("").parts))
+    return ".".join(Path(file).with_suffix("").parts)
 
 
 def load_examples() -> list[WrongExample]:
@@ -112,12 +112,12 @@ class _ChangedFinder:
 
 
 def _package_modules() -> list[str]:
-    return [name for name in sys.modules if name.split(".")[0] == "pa_tutorial"]
+    return [name for name in sys.modules if name.split(".")[0] in PACKAGES]
 
 
 @contextmanager
 def applied(example: WrongExample) -> Iterator[None]:
-    """Inside, importing pa_tutorial gives a second package that has the changes."""
+    """Inside, importing our packages gives second ones that have the changes."""
     sources = example.sources()  # first: it may refuse the example
     finder = _ChangedFinder(sources)
     kept = {name: sys.modules.pop(name) for name in _package_modules()}
@@ -151,7 +151,7 @@ class Outcome:
 
 
 def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:
-    """Run (stage, case) pairs on whatever pa_tutorial is now.
+    """Run (stage, case) pairs on whatever our packages are now.
 
     Also ("block_manager", story), ("engine", scene), ("simt", kernel), and the trials of
     "cache_writes", "triton_launch" and "distributed".
@@ -172,7 +172,7 @@ def run_case(stage: str, case_id: str) -> Outcome:
     elif stage == ENGINE:
         trial = importlib.import_module("pa_tutorial.checks.engine_check").scene_trial(case_id)
     else:  # the stages before it are changed too, and would take as long again
-        stages = importlib.import_module("pa_tutorial.walk.ladder").STAGES
+        stages = importlib.import_module("pa_tutorial.checks.ladder").STAGES
         trial = running.stage_trial(stages[stage], case_id)
         trial = replace(trial, references={"the oracle": trial.references["the oracle"]})
     case, comparisons = running.judge(trial, None)
@@ -182,13 +182,13 @@ def run_case(stage: str, case_id: str) -> Outcome:
 
 
 def run_kernel(name: str) -> Outcome:
-    """A kernel of tests/simt_kernels in whatever pa_tutorial.simt is now.
+    """A kernel of tests/simt/kernels in whatever simt is now.
 
     A right kernel passes if it gives its answer, nothing is found, and its accesses cost what is
     recorded; a faulty one if the check that should find the fault does. Else the error is infinite.
     """
-    simt = importlib.import_module("pa_tutorial.simt")
-    importlib.import_module("pa_tutorial.simt.twins").TWINS.update(TWINS)
+    simt = importlib.import_module("simt")
+    importlib.import_module("simt.twins").TWINS.update(TWINS)
     kernel = EXAMPLES.get(name) or FAULTS[name]
     args = kernel.draw()
     try:

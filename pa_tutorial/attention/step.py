@@ -28,7 +28,7 @@ SLOPE_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """What a decode step over a paged cache reads. Every backend takes one (pa_tutorial.backends).
+    """What a decode step over a paged cache reads. Every backend takes one (backend.py).
 
     q             [num_seqs, num_heads, head_size]   the newest token of each sequence; may be
                   strided over sequences

@@ -12,7 +12,7 @@ from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.bench.cpu_inputs import MAIN, Batch, ColdCaches, Shape, Step, reading
 from pa_tutorial.bench.cpu_peers import peers
 from pa_tutorial.bench.timing import host_milliseconds, interleaved, table
-from pa_tutorial.kernels.cpu_backend import cpu_backend
+from pa_tutorial.kernels.cpu.backend import cpu_backend
 
 READ = "read"  # the key of the time to read as many bytes once
 SECONDS_PER_SHAPE = 1.5  # a slow shape gets fewer rounds, but no fewer than LEAST_ROUNDS

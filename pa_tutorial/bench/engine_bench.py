@@ -90,7 +90,7 @@ def prefilled(model: TinyLM, workload: Workload, way: Way) -> Job:
     """After the step that computes all prompts."""
     engine = Engine(
         model,
-        way.stage,
+        way.backend,
         num_blocks=workload.blocks_needed,
         block_size=workload.block_size,
         prefix_caching=False,

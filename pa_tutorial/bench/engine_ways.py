@@ -13,9 +13,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from pa_tutorial.attention.backend import Backend
+from pa_tutorial.attention.paged import gather_backend, online_backend
 from pa_tutorial.bench.cpu_peers import gather_heads, matmul, rows_of_heads, sdpa
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.engine.runner import Runner
+from pa_tutorial.kernels.cpu.backend import cpu_backend
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v as in cpu_peers.sdpa
 
@@ -134,10 +137,10 @@ class Gathered(OtherWay):
 
 @dataclass(frozen=True)
 class Way:
-    """words: for tables and figures. stage: the engine's. runner: replaces its Runner."""
+    """words: for tables and figures. backend: the engine's. runner: replaces its Runner."""
 
     words: str
-    stage: str = "cpu"
+    backend: Backend = cpu_backend
     runner: Callable[[Runner], OtherWay] | None = None
 
 
@@ -151,6 +154,8 @@ WAYS = {
     "block_lists": Way("blocks copied by a loop in Python", runner=BlocksInALoop),
     "contiguous": Way("contiguous pasts, cat and stack", runner=ContiguousPasts),
     **GATHERS,
-    **{name: Way(name, stage=name) for name in ("paged_gather", "paged_online", "cpu")},
+    "paged_gather": Way("paged_gather", gather_backend),
+    "paged_online": Way("paged_online", online_backend),
+    "cpu": Way("cpu"),
     "no_attention": Way("no attention at all", runner=NoAttention),
 }

@@ -16,13 +16,13 @@ import torch
 
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.backends import backend_named
 from pa_tutorial.bench.cpu_inputs import Batch, Shape, Step
 from pa_tutorial.bench.cpu_peers import sdpa
 from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
+from pa_tutorial.checks.ladder import backend_named
 from pa_tutorial.exercises.kernel_file import KernelFile
 from pa_tutorial.exercises.my_kernel import KERNELS, MyKernelError, load
-from pa_tutorial.kernels.triton_backend import triton_backend, why_absent
+from pa_tutorial.kernels.triton.backend import triton_backend, why_absent
 from pa_tutorial.printing import print_anything
 
 LARGE = {"num_heads": 32, "num_kv_heads": 32, "head_size": 128, "dtype": torch.float16}

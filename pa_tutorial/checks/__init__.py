@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pa_tutorial.arguments import require
-from pa_tutorial.backends import Backend, load
+from pa_tutorial.attention.backend import Backend
+from pa_tutorial.checks.calls import Function
+from pa_tutorial.checks.ladder import PAGED, STAGES, backend_named, load
 from pa_tutorial.checks.running import CheckFailure, Trial, run_trials, stage_trials
 from pa_tutorial.checks.showing import CaseResult, Result
-from pa_tutorial.walk.calls import Function
-from pa_tutorial.walk.ladder import STAGES
 
 __all__ = ["CaseResult", "CheckFailure", "Result", "attempt", "check"]
 
@@ -107,11 +107,12 @@ def check(
     Returns a Result for a blank too.
     """
     if compiled:
-        from pa_tutorial.ptx.backend import compiled_stage  # loads the simulator
+        from pa_tutorial.kernels.compiled.backend import compiled_stage  # loads the simulator
 
         capability = (8, 0) if compiled is True else compiled
         takes = SCALES if function is OURS else takes
-        function = compiled_stage(name, None if function is OURS else function, capability)
+        tried = backend_named(name) if function is OURS and name in PAGED else function
+        function = compiled_stage(name, tried, capability)
     result = _run(name, function, draw, short, takes)
     if not result.ok:
         raise CheckFailure(result)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from pa_tutorial.checks import OTHERS, OURS, attempt, has_short_check
+from pa_tutorial.checks.cases import SHORT_CHECK
+from pa_tutorial.checks.ladder import STAGES
 from pa_tutorial.printing import print_anything
-from pa_tutorial.walk.cases import SHORT_CHECK
-from pa_tutorial.walk.ladder import STAGES
 
 INTERRUPTED = 130  # the shell's exit code for Ctrl-C
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from pa_tutorial.walk.calls import AnswerError
+from pa_tutorial.checks.calls import AnswerError
 
 BOUNDS_FILE = Path(__file__).with_name("bounds.json")
 

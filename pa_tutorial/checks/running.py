@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from pa_tutorial.checks.calls import AnswerError, Function
+from pa_tutorial.checks.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
+from pa_tutorial.checks.ladder import STAGES, Stage
 from pa_tutorial.checks.showing import CaseResult, Result
 from pa_tutorial.tracebacks import ShortInNotebooks, own_frames
-from pa_tutorial.walk.calls import AnswerError, Function
-from pa_tutorial.walk.cases import CASES, SHORT_CHECK
-from pa_tutorial.walk.ladder import STAGES, Stage
 
 
 @dataclass(frozen=True)

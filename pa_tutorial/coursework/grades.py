@@ -9,12 +9,12 @@ from typing import Any
 from safetensors.torch import load
 from torch import Tensor
 
+from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.running import Trial, judge
 from pa_tutorial.checks.showing import CaseResult
 from pa_tutorial.coursework.apart import Limits, run_apart
 from pa_tutorial.coursework.assignment import assignment
 from pa_tutorial.coursework.tasks import Assignment, Task
-from pa_tutorial.walk.calls import AnswerError
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.walk.calls import AnswerError
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from functools import partial
 
 from torch import Tensor
 
+from pa_tutorial.attention.backend import Backend
 from pa_tutorial.distributed.group import Group
 from pa_tutorial.distributed.heads import shard_heads
 from pa_tutorial.engine.batch import Batch
@@ -62,7 +63,8 @@ def serve(
     Raises Disagreement, before anything is split, if the ranks have different models or options.
     """
     # Compare the weights too, because every rank keeps its own embedding and norms.
-    group.agree("before the model is split", model.config, options, *model.parameters())
+    facts = model.config, options | {"backend": described(options.get("backend"))}
+    group.agree("before the model is split", *facts, *model.parameters())
     shard_heads(model, group)
     # Every rank makes an Engine, so that defaults are the same; only rank 0's schedules.
     llm = LLM(model, tokenizer, make_runner=partial(ParallelRunner, group=group), **options)
@@ -73,3 +75,9 @@ def serve(
         return result
     while runner.run() is not None:
         pass
+
+
+def described(backend: Backend | None) -> tuple[str, dict[str, object]]:
+    """A backend's class and fields, as text that is the same on every rank."""
+    fields = vars(backend).items() if backend is not None else ()
+    return type(backend).__name__, {name: getattr(v, "__name__", v) for name, v in fields}

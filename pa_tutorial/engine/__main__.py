@@ -1,33 +1,45 @@
 """Answer prompts from the command line.
 
-    python -m pa_tutorial.engine "The for statement" "The while statement" --stage cpu
+    python -m pa_tutorial.engine "The for statement" "The while statement" --backend cpu
 
 Without --model, TinyLM answers, a model trained on the documentation of Python's statements.
-
-On several devices, or in several processes:
-
-    torchrun --nproc-per-node 2 -m pa_tutorial.engine --tensor-parallel 2 "The for statement"
 """
 
 import argparse
-import os
 import sys
-from functools import partial
 from pathlib import Path
 
 from pa_tutorial.arguments import require
-from pa_tutorial.backends import BACKENDS
+from pa_tutorial.attention.backend import Backend
 from pa_tutorial.engine.engine import StepStatistics
-from pa_tutorial.engine.llm import LLM, Completion, load_model
+from pa_tutorial.engine.llm import LLM, Completion
 from pa_tutorial.engine.request import SamplingParams
 from pa_tutorial.engine.runner import KV_CACHE_DTYPES
 from pa_tutorial.printing import print_anything
 
+BACKENDS = (
+    *("paged_gather", "paged_online", "cpu", "triton"),
+    *("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2"),
+)
 
-def make_parser() -> argparse.ArgumentParser:
+
+def backend_named(name: str) -> Backend:
+    """One of BACKENDS. They are loaded here, because Numba and Triton take seconds."""
+    from pa_tutorial.attention.paged import gather_backend, online_backend
+    from pa_tutorial.kernels import cuda_backends
+    from pa_tutorial.kernels.cpu.backend import cpu_backend
+    from pa_tutorial.kernels.triton.backend import triton_backend
+
+    cuda = [cuda_backends.naive_backend, cuda_backends.v1_backend]
+    cuda += [cuda_backends.v1_vector_backend, cuda_backends.v2_backend]
+    others = gather_backend, online_backend, cpu_backend, triton_backend
+    return dict(zip(BACKENDS, (*others, *cuda), strict=True))[name]
+
+
+def make_parser(prog: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m pa_tutorial.engine",
-        description=__doc__,
+        prog=prog,
+        description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
@@ -36,7 +48,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--model", default="tiny", help="'tiny', or a folder with a Llama or Qwen2 checkpoint")
 
     engine = parser.add_argument_group("engine").add_argument
-    engine("--stage", default="paged_online", choices=BACKENDS, help="backend (paged_online)")
+    engine("--backend", default="paged_online", choices=BACKENDS, help="(paged_online)")
     engine("--num-blocks", type=int, default=512, help="blocks in the pool (512)")
     engine("--block-size", type=int, default=16, help="tokens per block (16)")
     engine(
@@ -49,10 +61,6 @@ def make_parser() -> argparse.ArgumentParser:
     engine("--max-num-seqs", type=int, default=64, help="maximum sequences running at once (64)")
     engine("--no-prefix-caching", action="store_true", help="don't reuse cached prefixes")
     engine("--every", type=int, default=0, help="steps between arrivals (0: all at once)")
-
-    ranks = parser.add_argument_group("many devices").add_argument
-    ranks("--tensor-parallel", type=int, metavar="N", help="split the heads over N ranks")
-    ranks("--limit", type=float, default=60.0, help="seconds a rank waits for the others (60)")
 
     sampling = parser.add_argument_group("sampling").add_argument
     sampling("--max-tokens", type=int, default=32, help="maximum tokens per answer (32)")
@@ -94,29 +102,35 @@ def main(arguments: list[str] | None = None) -> int:
     Returns 1 if a request was refused (also for bad sampling parameters) or failed; exits with 2
     if the engine can't be created.
     """
-    parser = make_parser()
+    parser = make_parser("python -m pa_tutorial.engine", __doc__)
     args = parser.parse_intermixed_args(arguments)
     try:
-        lines = args.file.read_text(encoding="utf-8").splitlines() if args.file else []
-        prompts = args.prompts + [line for line in lines if line]
-        if not prompts:
-            parser.error("no prompt: give text, or --file")
-        require(args.every >= 0, "--every", args.every, "at least 0")
-        if args.tensor_parallel is not None:
-            return answer_on_ranks(args, prompts)
+        prompts = prompts_of(args)
         llm = LLM(args.model, **engine_options(args))
     except (OSError, ValueError) as error:
         parser.error(str(error))
     return answer(llm, args, prompts)
 
 
+def prompts_of(args: argparse.Namespace) -> list[str]:
+    """Those of the command line, then those of the file. ValueError if there are none."""
+    require(args.every >= 0, "--every", args.every, "at least 0")
+    lines = args.file.read_text(encoding="utf-8").splitlines() if args.file else []
+    prompts = args.prompts + [line for line in lines if line]
+    if not prompts:
+        raise ValueError("no prompt: give text, or --file")
+    return prompts
+
+
 def engine_options(args: argparse.Namespace) -> dict[str, object]:
-    names = ("stage", "num_blocks", "block_size", "token_budget", "chunk_size", "max_num_seqs")
+    names = ("num_blocks", "block_size", "token_budget", "chunk_size", "max_num_seqs")
     options = {name: getattr(args, name) for name in (*names, "kv_cache_dtype")}
+    options["backend"] = backend_named(args.backend)
     return options | {"prefix_caching": not args.no_prefix_caching}
 
 
 def answer(llm: LLM, args: argparse.Namespace, prompts: list[str]) -> int:
+    """Print the answers, and statistics if they are wanted. Returns 1 if a request failed."""
     known = SamplingParams.__dataclass_fields__
     chosen = {name: value for name, value in vars(args).items() if name in known}
     params = SamplingParams(stop_tokens=tuple(args.stop_token), **chosen)
@@ -127,25 +141,6 @@ def answer(llm: LLM, args: argparse.Namespace, prompts: list[str]) -> int:
     if args.statistics:
         show_statistics(llm.statistics)
     return int(any(completion.error for completion in completions))
-
-
-def answer_on_ranks(args: argparse.Namespace, prompts: list[str]) -> int:
-    """As one rank of several: rank 0 prints the answers."""
-    # Imported here, because a single device doesn't need pa_tutorial.distributed.
-    from pa_tutorial.distributed.group import joined
-    from pa_tutorial.distributed.heads import require_num_ranks
-    from pa_tutorial.distributed.runner import serve
-
-    num_ranks = args.tensor_parallel
-    model, tokenizer = load_model(args.model)
-    require_num_ranks(model, num_ranks, "--tensor-parallel")
-    started = int(os.environ.get("WORLD_SIZE", 0))
-    if started != num_ranks:
-        start = f"torchrun --nproc-per-node {num_ranks} -m pa_tutorial.engine"
-        raise ValueError(f"--tensor-parallel is {num_ranks}, but {started} ranks run; use {start}")
-    with joined(args.limit) as group:
-        work = partial(answer, args=args, prompts=prompts)
-        return serve(model, tokenizer, group, work, **engine_options(args)) or 0
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import require, require_bool, require_type
+from pa_tutorial.attention.backend import Backend
+from pa_tutorial.attention.paged import online_backend
 from pa_tutorial.engine.batch import build_batch
 from pa_tutorial.engine.request import (
     DEFAULT_PARAMS,
@@ -64,24 +66,24 @@ class Engine:
             engine.step()
 
     model           TinyLM, Llama, or any Model
-    stage           the stage of the ladder that decodes
+    backend         decodes: cpu_backend of kernels/cpu is the fastest
     num_blocks      blocks in the pool, including the null block
     block_size      tokens per block
     prefix_caching  whether later requests can reuse full blocks
     watermark       free blocks that must remain for running requests when one is admitted
-    make_runner     called with model, stage, num_blocks, block_size and kv_cache_dtype
+    make_runner     called with model, backend, num_blocks, block_size and kv_cache_dtype
     kv_cache_dtype  None: the cache has the dtype of the model; "fp8" (float8_e4m3fn) or "fp8_e5m2":
-                    8 bits per number, for a stage that reads them
+                    8 bits per number, for a backend that reads them
     limits          limits of the Scheduler: token_budget, chunk_size, max_num_seqs
 
-    Raises TypeError or ValueError for impossible sizes, an unknown stage, or a kv_cache_dtype that
-    is unknown or that the stage doesn't read.
+    Raises TypeError or ValueError for impossible sizes, a backend that can't run here, or a
+    kv_cache_dtype that is unknown or that the backend doesn't read.
     """
 
     def __init__(
         self,
         model: Model,
-        stage: str = "paged_online",
+        backend: Backend = online_backend,
         num_blocks: int = 512,
         block_size: int = 16,
         prefix_caching: bool = True,
@@ -94,7 +96,7 @@ class Engine:
         require_bool("prefix_caching", prefix_caching)
         self.model = model
         # First, because it needs the most memory and refuses what the machine doesn't have.
-        self.runner = make_runner(model, stage, num_blocks, block_size, kv_cache_dtype)
+        self.runner = make_runner(model, backend, num_blocks, block_size, kv_cache_dtype)
         allocator = PrefixCachingAllocator if prefix_caching else BlockAllocator
         self.allocator = allocator(num_blocks, watermark)
         self.scheduler = Scheduler(self.allocator, block_size, **limits)

@@ -54,7 +54,7 @@ class LLM:
     model      "tiny" (TinyLM, which comes with this package), a folder with a Hugging Face
                checkpoint (Llama or Qwen2), or a model itself
     tokenizer  needed for prompts that are text; found automatically for "tiny" and for a folder
-    options    options of the Engine: stage, num_blocks, block_size, kv_cache_dtype, token_budget, …
+    options    options of the Engine: backend, num_blocks, block_size, kv_cache_dtype, …
 
     Raises ValueError or OSError, saying what is wrong, for a folder that can't be loaded.
     """

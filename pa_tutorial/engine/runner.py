@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from pa_tutorial.arguments import require, require_type
+from pa_tutorial.attention.backend import Backend, Launch
 from pa_tutorial.attention.step import DecodeStep, QuantizedStep, require_blocks_and_lengths
-from pa_tutorial.backends import BACKENDS, Backend, Launch, backend_named
 from pa_tutorial.engine.batch import Batch
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import DTYPES, LAYOUTS
@@ -47,13 +47,12 @@ class Model(Protocol):
     def parameters(self) -> object: ...
 
 
-def backend_here(stage: str) -> Backend:
-    """The backend with this name. ValueError if it doesn't exist or can't run on this machine."""
-    is_known = isinstance(stage, str) and stage in BACKENDS
-    require(is_known, "stage", repr(stage), f"one of {', '.join(BACKENDS)}")
-    backend = backend_named(stage)
+def backend_here(backend: Backend) -> Backend:
+    """The backend. TypeError if it isn't one, ValueError if it can't run on this machine."""
+    allowed = "a Backend, such as attention.paged.online_backend"
+    require_type(isinstance(backend, Backend), "backend", backend, allowed)
     if why := backend.why_absent():
-        raise ValueError(f"stage is {stage!r}, which cannot run here: {why}")
+        raise ValueError(f"backend is {type(backend).__name__}, which cannot run here: {why}")
     return backend
 
 
@@ -126,8 +125,7 @@ class DecodeLaunches:
 class Runner:
     """The model, the cache tensors, and the attention between them.
 
-    stage           name of a backend (pa_tutorial.backends), which runs the decode steps and
-                    declares the layout of the cache
+    backend         runs the decode steps, and declares the layout of the cache
     kv_cache_dtype  None: the cache has the dtype of the model; "fp8": float8_e4m3fn, "fp8_e5m2":
                     float8_e5m2, both with scales of 1
 
@@ -138,7 +136,7 @@ class Runner:
     def __init__(
         self,
         model: Model,
-        stage: str,
+        backend: Backend,
         num_blocks: int,
         block_size: int,
         kv_cache_dtype: str | None = None,
@@ -146,7 +144,7 @@ class Runner:
         require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
         config = model.config
         self.model = model
-        self.backend = backend_here(stage)
+        self.backend = backend_here(backend)
         weight = next(iter(model.parameters()))
         self.device, self.dtype = weight.device, weight.dtype
         dtype = cache_dtype(kv_cache_dtype, self.dtype)
@@ -161,7 +159,7 @@ class Runner:
         except ValueError as error:
             given = "" if kv_cache_dtype is None else f" and kv_cache_dtype {kv_cache_dtype!r}"
             raise ValueError(
-                f"stage {stage!r} can't run with this model{given}: {error}"
+                f"{type(backend).__name__} can't run with this model{given}: {error}"
             ) from error
 
     def _try_backend(self) -> None:

@@ -6,11 +6,11 @@ from torch import Tensor
 
 from pa_tutorial.attention.cached import KVCache
 from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
+from pa_tutorial.checks.calls import AnswerError, Function
+from pa_tutorial.checks.ladder import STAGES
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, on_steps, require_shape, require_tensor
-from pa_tutorial.walk.calls import AnswerError, Function
-from pa_tutorial.walk.ladder import STAGES
-from pa_tutorial.walk.problem import DecodeProblem
 
 
 # 1. ---------------------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pa_tutorial.checks.calls import Function
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import called, graded, require_shape, whole_numbers
-from pa_tutorial.walk.calls import Function
 
 
 # 1. ---------------------------------------------------------------------------------------------

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pa_tutorial.checks.calls import AnswerError, Function, require_written
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import called, graded, whole_numbers
 from pa_tutorial.paging.errors import OutOfBlocks
 from pa_tutorial.paging.layouts import slot_mapping
-from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
 
 # 1. ---------------------------------------------------------------------------------------------

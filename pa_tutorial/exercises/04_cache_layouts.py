@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from pa_tutorial.exercises.drawing import seeded
+from pa_tutorial.checks.calls import Function, require_written
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, on_steps, require_tensors, whole_numbers
+from pa_tutorial.exercises.random_inputs import seeded
 from pa_tutorial.paging.layouts import VllmLayout
-from pa_tutorial.walk.calls import Function, require_written
-from pa_tutorial.walk.problem import DecodeProblem
 
 
 # 1. ---------------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.online import Part
-from pa_tutorial.exercises.drawing import reseeded, seeded
+from pa_tutorial.checks.calls import AnswerError, Function
+from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import called, graded, require_floats, require_tensors
 from pa_tutorial.exercises.once import once
-from pa_tutorial.walk.calls import AnswerError, Function
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from pa_tutorial.exercises.random_inputs import reseeded, seeded
 
 Tokens = tuple[Sequence[float], Sequence[Sequence[float]]]  # scores, and the v of each
 

@@ -3,10 +3,10 @@
 import numpy as np
 from numba import cuda, float32
 
-from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernel_grading import Enough, Task, on_tasks, warm_up
-from pa_tutorial.simt.gpus import ALL_LANES, WARP_SIZE
+from pa_tutorial.exercises.random_inputs import seeded
+from simt.gpus import ALL_LANES, WARP_SIZE
 
 
 # Warm-up ----------------------------------------------------------------------------------------

@@ -7,16 +7,16 @@ import numpy as np
 import torch
 from numba import cuda, float32
 
+from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.exercises import kernel_grading as grading
-from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernel_grading import Enough, Task, on_tasks
+from pa_tutorial.exercises.random_inputs import seeded
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.simt import Trace, shared_traffic
-from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.simt.traffic import SECTOR
-from pa_tutorial.walk.calls import AnswerError
+from simt import Trace, shared_traffic
+from simt.gpus import WARP_SIZE
+from simt.traffic import SECTOR
 
 
 # 1. ---------------------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ import numpy as np
 from numba import cuda, float32
 
 from pa_tutorial.exercises import kernel_grading as grading
-from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernel_grading import Enough, Task, on_tasks
-from pa_tutorial.simt import Trace
-from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.simt.traffic import SECTOR
+from pa_tutorial.exercises.random_inputs import seeded
+from simt import Trace
+from simt.gpus import WARP_SIZE
+from simt.traffic import SECTOR
 
 
 # 1. ---------------------------------------------------------------------------------------------

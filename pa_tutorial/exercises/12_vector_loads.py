@@ -5,15 +5,15 @@ import torch
 from numba import cuda
 from torch import Tensor
 
-from pa_tutorial.exercises.drawing import seeded
+from pa_tutorial.checks.calls import Function, require_written
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded
 from pa_tutorial.exercises.kernel_grading import ITEM, Enough, Task, on_tasks
+from pa_tutorial.exercises.random_inputs import seeded
 from pa_tutorial.kernels.geometry import divide_round_up
 from pa_tutorial.kernels.vectors import vector_access
-from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.simt.traffic import SECTOR
-from pa_tutorial.walk.calls import Function, require_written
+from simt.gpus import WARP_SIZE
+from simt.traffic import SECTOR
 
 
 # 1. ---------------------------------------------------------------------------------------------

@@ -7,11 +7,11 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
+from pa_tutorial.checks.calls import AnswerError, require_written
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.cpu_kernel_grading import other_lens
-from pa_tutorial.exercises.drawing import redrawn
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.walk.calls import AnswerError, require_written
+from pa_tutorial.exercises.random_inputs import redrawn
 
 # 1. ---------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import redrawn, seeded_torch
 from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.random_inputs import redrawn, seeded_torch
 from pa_tutorial.exercises.triton_grading import (
     other_slots,
     require_some_written,
@@ -19,7 +19,7 @@ from pa_tutorial.exercises.triton_grading import (
     tl,
     unwritten,
 )
-from pa_tutorial.kernels.triton_inputs import padded
+from pa_tutorial.kernels.triton.inputs import padded
 
 EMPTY = -1.0  # what a cache holds before a kernel writes to it
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.work import attention_flops_and_bytes
-from pa_tutorial.exercises.drawing import seeded_torch
+from pa_tutorial.checks.calls import Function
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, require_floats, require_shape
-from pa_tutorial.walk.calls import Function
+from pa_tutorial.exercises.random_inputs import seeded_torch
 
 
 # 1. ---------------------------------------------------------------------------------------------

@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pa_tutorial.checks.calls import AnswerError, Function, require_written
 from pa_tutorial.engine.request import Request, SamplingParams
 from pa_tutorial.engine.request import Sequence as EngineSequence
 from pa_tutorial.engine.scheduler import Scheduler
-from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import called, graded, whole_numbers
+from pa_tutorial.exercises.random_inputs import seeded
 from pa_tutorial.paging.allocator import Admission, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
-from pa_tutorial.walk.calls import AnswerError, Function, require_written
 
 
 # 1. ---------------------------------------------------------------------------------------------

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.full import causal_attention
+from pa_tutorial.checks.calls import AnswerError, Function, require_written
 from pa_tutorial.distributed.heads import heads_of
-from pa_tutorial.exercises.drawing import seeded_torch
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import graded, require_shape
-from pa_tutorial.walk.calls import AnswerError, Function, require_written
+from pa_tutorial.exercises.random_inputs import seeded_torch
 
 
 # 1. ---------------------------------------------------------------------------------------------

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.work import TensorsMade
-from pa_tutorial.exercises.drawing import seeded_torch
+from pa_tutorial.checks.calls import AnswerError, Function, require_written
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import on_steps, require_shape
-from pa_tutorial.walk.calls import AnswerError, Function, require_written
-from pa_tutorial.walk.problem import DecodeProblem
+from pa_tutorial.exercises.random_inputs import seeded_torch
 
 CLOSE = 1e-5  # relative; float32 sums in another order
 

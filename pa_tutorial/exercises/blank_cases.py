@@ -13,18 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.checks.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of, compare
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import reseeded, seeded_torch
 from pa_tutorial.exercises.kernel_file import FileLaunch, KernelFile, is_ours, is_unfinished
+from pa_tutorial.exercises.random_inputs import reseeded, seeded_torch
 from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, Geometry
 from pa_tutorial.kernels.intermediates import REDUCED, SCORES_DONE, SUM_DONE
 from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache
-from pa_tutorial.simt import Report, Trace, global_traffic, simulate
-from pa_tutorial.walk.calls import AnswerError
-from pa_tutorial.walk.cases import CASES
-from pa_tutorial.walk.problem import DecodeProblem
+from simt import Report, Trace, global_traffic, simulate
 
 MOST_TURNS = 4_000  # of loops in a thread block: an endless one is stopped. Ours take up to 611
 PARTITION_SIZE = 32

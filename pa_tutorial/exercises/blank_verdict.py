@@ -15,7 +15,7 @@ from pa_tutorial.checks.running import Trial, describe, one_thread, torch_settin
 from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.blank_cases import EMPTY, MOST_TURNS, launch_of
 from pa_tutorial.exercises.kernel_file import KernelFile, is_ours, is_unfinished, text_of
-from pa_tutorial.simt import Trace
+from simt import Trace
 
 BASE = ("HEAD_SIZE", "BLOCK_SIZE", "DTYPE", "NUM_THREADS", "NUM_QUERIES_PER_KV", "PARTITION_SIZE")
 # quantity -> what it is called, and what it has one of per token, element, …

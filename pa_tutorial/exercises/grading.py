@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
+from pa_tutorial.checks.calls import AnswerError, require_written, same_numbers
+from pa_tutorial.checks.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import redrawn, reseeded
-from pa_tutorial.walk.calls import AnswerError, require_written, same_numbers
-from pa_tutorial.walk.cases import CASES
-from pa_tutorial.walk.problem import DecodeProblem
+from pa_tutorial.exercises.random_inputs import redrawn, reseeded
 
 Trials = Callable[[int], list[Trial]]
 

@@ -27,8 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pa_tutorial.attention.backend import Backend
 from pa_tutorial.attention.step import DecodeStep, require_for_kernel
-from pa_tutorial.backends import Backend
+from pa_tutorial.checks.calls import same_numbers
 from pa_tutorial.kernels.cuda_backends import geometry_of
 from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.kernels.geometry import Geometry
@@ -42,9 +43,8 @@ from pa_tutorial.kernels.intermediates import (
     intermediates_of_v2,
     scores,
 )
-from pa_tutorial.simt import Report, Trace, simulate
-from pa_tutorial.simt.snapshots import Index
-from pa_tutorial.walk.calls import same_numbers
+from simt import Report, Trace, simulate
+from simt.snapshots import Index
 
 KERNELS = Path(__file__).with_name("kernels")
 # Each file, and those whose definitions it changes.

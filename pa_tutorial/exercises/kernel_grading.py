@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pa_tutorial.checks.calls import AnswerError, require_written
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.drawing import seeded
 from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.random_inputs import seeded
 from pa_tutorial.exercises.texts import YOUR_CODE
-from pa_tutorial.simt import Report, Trace, global_traffic, launch, shared_traffic
-from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.simt.names import plain_function
-from pa_tutorial.simt.tables import Table
-from pa_tutorial.simt.trace import KINDS
-from pa_tutorial.simt.traffic import SECTOR
-from pa_tutorial.walk.calls import AnswerError, require_written
+from simt import Report, Trace, global_traffic, launch, shared_traffic
+from simt.gpus import WARP_SIZE
+from simt.names import plain_function
+from simt.tables import Table
+from simt.trace import KINDS
+from simt.traffic import SECTOR
 
 BOUND = 1e-6
 MOST_TURNS = 30_000  # of loops: seconds, and then a loop without an end is named

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Iterator, Sequence
 
-from pa_tutorial.walk.calls import AnswerError
+from pa_tutorial.checks.calls import AnswerError
 
 MOST_KEPT = 4  # scores that an answer may hold at a time; m and the current one are enough
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.kernels.triton_backend import why_absent
-from pa_tutorial.walk.calls import AnswerError, same_numbers
+from pa_tutorial.checks.calls import AnswerError, same_numbers
+from pa_tutorial.kernels.triton.backend import why_absent
 
 if why_absent() is None:
     import triton.language as tl
@@ -54,7 +54,7 @@ def run_kernel(function: Callable, grid: tuple[int, ...], **arguments: object) -
     import triton
     from triton.runtime.errors import InterpreterError
 
-    from pa_tutorial.kernels.triton_interpreter import MemoryFault, interpret
+    from pa_tutorial.kernels.triton.interpreter import MemoryFault, interpret
 
     if hasattr(function, "fn"):  # with @triton.jit already
         function = function.fn

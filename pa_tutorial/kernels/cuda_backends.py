@@ -30,8 +30,8 @@ from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.reduce import reduce
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.quantization import FLOAT8
-from pa_tutorial.simt.gpus import MAX_GRID_YZ
-from pa_tutorial.simt.launch_options import MAX_SHARED
+from simt.gpus import MAX_GRID_YZ
+from simt.launch_options import MAX_SHARED
 
 OF_A_TOKEN = (
     "4 for each token. paged_attention_v2 has no such limit: each of its thread blocks has the "

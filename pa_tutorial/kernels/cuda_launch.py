@@ -20,7 +20,7 @@ from pa_tutorial.kernels.intermediates import (
 )
 from pa_tutorial.kernels.on_gpu import OnGpu
 from pa_tutorial.paging.quantization import FLOAT8
-from pa_tutorial.simt import Report, launch
+from simt import Report, launch
 
 SIMULATED = (
     "The tensors are on the CPU: the kernel runs in the simulator. (With CUDA tensors it runs on "

@@ -14,7 +14,7 @@ from numba import cuda, float32, int16, int32, types, uint16, uint32
 from numba.cuda import libdevice
 
 from pa_tutorial.paging.quantization import FLOAT8
-from pa_tutorial.simt import LaneAccess, twin
+from simt import LaneAccess, twin
 
 float16 = types.float16
 SIGN_CLEARED = 0x7FFFFFFF

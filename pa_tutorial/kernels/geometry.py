@@ -14,7 +14,7 @@ import torch
 from pa_tutorial.arguments import require, require_type, whole_number
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.paging.quantization import FLOAT8
-from pa_tutorial.simt.gpus import WARP_SIZE
+from simt.gpus import WARP_SIZE
 
 NUM_THREADS = (64, 128, 256)  # vLLM has 128 only
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require_readable, require_shape, require_type
 from pa_tutorial.kernels.geometry import Geometry, require_geometry
-from pa_tutorial.simt import Report, Snapshot
-from pa_tutorial.simt.gpus import WARP_SIZE
+from simt import Report, Snapshot
+from simt.gpus import WARP_SIZE
 
 # Complete at these marks: qk_max and all scores; exp_sum; all weights; in accs, the sum over the
 # lanes that share a row.

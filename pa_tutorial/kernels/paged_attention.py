@@ -13,7 +13,7 @@ from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import FLT_MAX, VEC_BYTES, Geometry, made_once
 from pa_tutorial.kernels.loads import Loads, element_loads
 from pa_tutorial.kernels.warp import ALL_LANES, make_block_sum, make_qk_dot
-from pa_tutorial.simt.gpus import WARP_SIZE
+from simt.gpus import WARP_SIZE
 
 
 @made_once

@@ -11,7 +11,7 @@ from numba import cuda, float32, int32, int64, uint32
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
 from pa_tutorial.kernels.geometry import FLT_MAX, Geometry, made_once
 from pa_tutorial.kernels.warp import ALL_LANES, make_block_sum
-from pa_tutorial.simt.gpus import WARP_SIZE
+from simt.gpus import WARP_SIZE
 
 
 @made_once

@@ -18,8 +18,8 @@ from pa_tutorial.arguments import whole_number
 from pa_tutorial.kernels.dtypes import TO_FLOAT
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, require_geometry
 from pa_tutorial.kernels.loads import Loads
-from pa_tutorial.simt import LaneAccess, twin
-from pa_tutorial.simt.memory import Array
+from simt import LaneAccess, twin
+from simt.memory import Array
 
 WORD_BYTES = 4  # a load moves one, two or four words; of a shorter vector, one that is as long
 

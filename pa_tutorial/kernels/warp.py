@@ -8,7 +8,7 @@ from collections.abc import Callable
 from numba import cuda, float32, int32, uint32
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.simt.gpus import ALL_LANES, WARP_SIZE
+from simt.gpus import ALL_LANES, WARP_SIZE
 
 
 def make_qk_dot(geometry: Geometry, load_q_vec: Callable) -> Callable:

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from pa_tutorial.printing import print_anything
 from pa_tutorial.viz import cpu_measured, engine_figures, many_devices, style, walk
-from pa_tutorial.viz.microscope import Microscope
-from pa_tutorial.viz.microscope.paged_panes import reference_microscope
+from pa_tutorial.viz.paged_panes import reference_microscope
+from simt.microscope import Microscope
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 FIGURES: dict[str, Callable[[], Figure]] = {

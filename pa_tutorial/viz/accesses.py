@@ -6,9 +6,9 @@ from itertools import groupby
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pa_tutorial.simt import Trace
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, board, box, note, plural, span, write
+from simt import Trace
 
 COLUMNS, MOST = 16, 64  # elements per line, and in all
 LABEL = 3.6  # columns to the left of the elements

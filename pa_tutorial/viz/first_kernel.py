@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pa_tutorial.simt import Trace
-from pa_tutorial.simt.trace import TracedArray
+from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, note, write
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from simt import Trace
+from simt.trace import TracedArray
 
 # The worked example is sequence 0; one shorter and one longer sequence come with it.
 BATCH = replace(WORKED_EXAMPLE, seq_lens=(11, 5, 20), tables=((5, 2), (1,), (6, 3, 4)))

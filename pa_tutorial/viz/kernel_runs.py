@@ -7,13 +7,13 @@ from math import prod
 import numpy as np
 import torch
 
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels.cuda_backends import PagedBackend, v2_backend
 from pa_tutorial.kernels.cuda_launch import PagedLaunch, PartitionedLaunch
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import MARKS, NAMES
 from pa_tutorial.kernels.loads import LoadsOf, element_loads
-from pa_tutorial.simt import Report, Snapshot, Trace
-from pa_tutorial.walk.problem import DecodeProblem
+from simt import Report, Snapshot, Trace
 
 # The sizes in vLLM's documentation and in most models of its time: float16, heads of 128.
 REFERENCE = DecodeProblem(

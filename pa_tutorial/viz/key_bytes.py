@@ -5,13 +5,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels import cuda_backends
 from pa_tutorial.kernels.geometry import VEC_BYTES
-from pa_tutorial.simt import Trace, different_sectors, global_traffic
-from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, board, box, frame, note, span, write
-from pa_tutorial.walk.problem import DecodeProblem
+from simt import Trace, different_sectors, global_traffic
+from simt.traffic import SECTOR
 
 KERNELS = {
     "08 · one thread per token": cuda_backends.naive_backend,

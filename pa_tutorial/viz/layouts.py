@@ -21,9 +21,9 @@ from pa_tutorial.paging.layouts import (
     reshape_and_cache,
     slot_mapping,
 )
-from pa_tutorial.simt.traffic import SECTOR
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, cell, frame, note, plural, write
+from simt.traffic import SECTOR
 
 PARTS = 64
 

@@ -7,12 +7,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from pa_tutorial.checks.cases import WORKED_EXAMPLE
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.distributed.context import deal_out
 from pa_tutorial.distributed.heads import heads_of
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, cell, note, write
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
-from pa_tutorial.walk.problem import DecodeProblem
 
 SEQUENCE = style.SEQUENCES[0]
 # The worked example, grown to four blocks, the last one not full.

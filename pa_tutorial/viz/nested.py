@@ -7,12 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pa_tutorial.checks.cases import WORKED_EXAMPLE
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels.geometry import Geometry, divide_round_up
-from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, arrow, board, box, note, plural, span, write
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
-from pa_tutorial.walk.problem import DecodeProblem
+from simt.gpus import WARP_SIZE
 
 ABOUT = {  # notebook -> the rungs that it is about; where threads have no lanes, each has a token
     "07": ("grid", "thread block", "thread"),

@@ -15,15 +15,15 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-from pa_tutorial.simt import Report, Trace
-from pa_tutorial.simt.gpus import H100
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, board, box, cell, cells, note, plate, write
 from pa_tutorial.viz.first_kernel import BATCH
 from pa_tutorial.viz.kernel_runs import between, run_v1, run_v2
-from pa_tutorial.walk.problem import DecodeProblem
+from simt import Report, Trace
+from simt.gpus import H100
 
 SHOWN = 4  # elements of an output
 TOKENS_SHOWN = 8  # per partition: the tokens with the largest scores

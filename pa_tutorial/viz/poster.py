@@ -9,15 +9,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 from pa_tutorial.arguments import require
+from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.cuda_backends import PartitionedBackend
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.kernels.loads import element_loads
-from pa_tutorial.simt import Trace
-from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.viz import drawing, style
 from pa_tutorial.viz.drawing import add, arrow, write
 from pa_tutorial.viz.kernel_runs import Run, between, of_function, run_v1, watched
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from simt import Trace
+from simt.gpus import WARP_SIZE
 
 HEIGHT = 4.4  # inches, as all lengths here
 LEFT = 0.77  # room for the names of the memories

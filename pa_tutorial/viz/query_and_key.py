@@ -7,18 +7,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels.cuda_backends import v1_backend
 from pa_tutorial.kernels.cuda_launch import flat
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.vectors import as_float
-from pa_tutorial.simt import Snapshot, Trace, shared_traffic
-from pa_tutorial.simt.traffic import NUM_BANKS, WORD
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, plural, span, write
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, watched
-from pa_tutorial.walk.problem import DecodeProblem
+from simt import Snapshot, Trace, shared_traffic
+from simt.traffic import NUM_BANKS, WORD
 
 
 @style.styled

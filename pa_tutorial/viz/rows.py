@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.kernels.vectors import as_float
-from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, board, box, cell, cells, note, span, write
 from pa_tutorial.viz.kernel_runs import (
@@ -18,6 +17,7 @@ from pa_tutorial.viz.kernel_runs import (
     run_v1,
     values_of_block,
 )
+from simt.gpus import WARP_SIZE
 
 ROWS = 4  # of V and out that are shown of the whole kernel
 GAP = 0.4  # cells between the rows of V of two iterations

@@ -11,12 +11,12 @@ from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from pa_tutorial.kernels.compiler_report import RECORDING, UNKNOWN, answer, compiled
-from pa_tutorial.ptx import run_ptx
-from pa_tutorial.simt import Report, global_traffic, shared_traffic
-from pa_tutorial.simt.launch_options import MAX_SHARED
-from pa_tutorial.simt.tables import Table
+from pa_tutorial.kernels.compiled.report import RECORDING, UNKNOWN, answer, compiled
 from pa_tutorial.viz.kernel_runs import REFERENCE
+from simt import Report, global_traffic, shared_traffic
+from simt.launch_options import MAX_SHARED
+from simt.ptx import run_ptx
+from simt.tables import Table
 
 # The reference sizes, with a sequence long enough for two partitions of 512.
 STEP = replace(REFERENCE, name="score", seq_lens=(1000,))
@@ -51,7 +51,7 @@ def score(
     kernel   a @cuda.jit kernel, made for the sizes of STEP, and the `arguments` of its launch
              (v2: of the paged kernel, whose report comes first)
 
-    Instructions as compiled and registers per thread are for an H100: see compiler_report.answer.
+    Instructions as compiled and registers per thread are for an H100 (kernels/compiled/report.py).
     Where there is no such compiler, a kernel with the recorded counts gets the recorded numbers;
     any other gets ?.
     """

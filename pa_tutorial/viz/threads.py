@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 
 from pa_tutorial.exercises import find
 from pa_tutorial.exercises.kernel_grading import Task, parameters
-from pa_tutorial.simt import Finding, Trace
-from pa_tutorial.simt.trace import KINDS, NO_ARRAY
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, board, box, frame, note, plural, write
+from simt import Finding, Trace
+from simt.trace import KINDS, NO_ARRAY
 
 TINY = 6  # points: indices
 COLUMNS, ROW = 25, 0.19  # width of a figure in cells; height of a cell in inches

@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.simt.trace import Trace
-from pa_tutorial.simt.traffic import SECTOR, global_traffic, units
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import board, box, cell, note, span
+from simt.gpus import WARP_SIZE
+from simt.trace import Trace
+from simt.traffic import SECTOR, global_traffic, units
 
 SHOWN = 8 * SECTOR  # bytes: the addresses of a whole warp would be too fine to see
 

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pa_tutorial.simt.gpus import GB, H100, KB, MB, NUM_SCHEDULERS, REGISTER, WARP_SIZE, Gpu
-from pa_tutorial.simt.trace import Trace
-from pa_tutorial.simt.traffic import NUM_BANKS, WORD, shared_traffic, units
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, note, plural
+from simt.gpus import GB, H100, KB, MB, NUM_SCHEDULERS, REGISTER, WARP_SIZE, Gpu
+from simt.trace import Trace
+from simt.traffic import NUM_BANKS, WORD, shared_traffic, units
 
 STEP = 1.9  # distance between lines of lanes
 SHOWN = 8  # lanes, if these add up nothing of the others

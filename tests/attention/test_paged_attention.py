@@ -9,8 +9,8 @@ from torch import Tensor
 from pa_tutorial.attention.paged import paged_gather, paged_online
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.attention.work import TensorsMade
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.paging.layouts import DTYPES, LAYOUTS
-from pa_tutorial.walk.problem import DecodeProblem
 
 EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
 EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=str)

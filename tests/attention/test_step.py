@@ -10,11 +10,11 @@ from torch import Tensor
 
 from pa_tutorial.attention.paged import flatten_queries, paged_gather, paged_online
 from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels import launch
-from pa_tutorial.kernels.cpu_backend import paged_attention_cpu
-from pa_tutorial.kernels.triton_backend import paged_attention_triton
+from pa_tutorial.kernels.cpu.backend import paged_attention_cpu
+from pa_tutorial.kernels.triton.backend import paged_attention_triton
 from pa_tutorial.paging.layouts import LAYOUTS
-from pa_tutorial.walk.problem import DecodeProblem
 
 # 3 sequences, 4 heads, 2 KV heads of size 16, blocks of 4, tables 5 wide, a pool of 12 blocks.
 PROBLEM = DecodeProblem(

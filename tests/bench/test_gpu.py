@@ -18,18 +18,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial import private_names, simt
+import simt
+from pa_tutorial import private_names
+from pa_tutorial.attention.backend import Launch
 from pa_tutorial.attention.paged import paged_gather
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.backends import Launch, backend_named
 from pa_tutorial.bench import gpu
 from pa_tutorial.bench.cpu_inputs import Batch, Shape
+from pa_tutorial.checks.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of, compare
+from pa_tutorial.checks.ladder import STAGES, backend_named
 from pa_tutorial.kernels.cuda_backends import most_shared
 from pa_tutorial.kernels.on_gpu import DEFAULT_SHARED
-from pa_tutorial.walk.cases import CASES
-from pa_tutorial.walk.ladder import STAGES
-from tests.simt_kernels.example import EXAMPLES
+from tests.simt.kernels.example import EXAMPLES
 
 pytestmark = pytest.mark.filterwarnings("default")  # libraries warn of small grids, and of copies
 ON_GPU = pytest.mark.gpu

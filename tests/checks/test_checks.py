@@ -13,18 +13,17 @@ from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
 from pa_tutorial.attention.paged import TorchBackend, paged_gather
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.checks import CheckFailure, attempt, check
+from pa_tutorial.checks import CheckFailure, attempt, check, ladder
 from pa_tutorial.checks.__main__ import main
 from pa_tutorial.checks.block_manager_check import STORIES
+from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.checks.cases import CASES, SEQUENCE_CASES, SHORT_CHECK
 from pa_tutorial.checks.comparing import bounds_of, compare, load_bounds, relative_errors
 from pa_tutorial.checks.diagnosing import _position_pattern
 from pa_tutorial.checks.engine_check import SCENES
+from pa_tutorial.checks.ladder import STAGES
 from pa_tutorial.checks.running import run_trials
 from pa_tutorial.checks.showing import CaseResult, Result, rows
-from pa_tutorial.walk import ladder
-from pa_tutorial.walk.calls import AnswerError
-from pa_tutorial.walk.cases import CASES, SEQUENCE_CASES, SHORT_CHECK
-from pa_tutorial.walk.ladder import STAGES
 from tests.wrong_examples import applied, load_examples, run_cases
 
 

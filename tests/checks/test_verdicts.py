@@ -9,12 +9,12 @@ from pa_tutorial.attention import cached, full
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.checks import attempt
 from pa_tutorial.checks.__main__ import INTERRUPTED, main
+from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.comparing import compare
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.checks.running import describe
 from pa_tutorial.checks.showing import CaseResult, Result, rows, verdict
-from pa_tutorial.simt import SimtError, launch
-from pa_tutorial.walk.calls import AnswerError
+from simt import SimtError, launch
 
 
 def diagnosis(actual: list, expected: list, bound: float = 0.0) -> str:

@@ -15,7 +15,7 @@ from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.tasks import Task
 from pa_tutorial.coursework.window import files
 from pa_tutorial.coursework.window.window_problem import attend_in_window
-from pa_tutorial.kernels.compiler_report import CAPABILITIES, Capability, compiled
+from pa_tutorial.kernels.compiled.report import CAPABILITIES, Capability, compiled
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads

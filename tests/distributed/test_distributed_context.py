@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.distributed.context import deal_out
 from pa_tutorial.paging.layouts import LAYOUTS, by_token
-from pa_tutorial.walk.problem import DecodeProblem
 from tests.distributed_trials import TRIALS, run_on_ranks
 
 HEAD_SIZE = 32

@@ -10,7 +10,7 @@ import torch
 
 from pa_tutorial.engine import LLM, SamplingParams, load_checkpoint
 from pa_tutorial.engine.batch import build_batch
-from pa_tutorial.kernels.cpu_backend import cpu_backend
+from pa_tutorial.kernels.cpu.backend import cpu_backend
 from tests.engine.engine_helpers import VOCAB_SIZE, require_all_returned, small_model
 
 GOOD = ([1, 2, 3], [4, 5, 6, 7, 8])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.exercises.grading import (
     called,
     require_floats,
@@ -13,7 +14,6 @@ from pa_tutorial.exercises.grading import (
     whole_numbers,
 )
 from pa_tutorial.exercises.triton_grading import run_kernel, tl
-from pa_tutorial.walk.calls import AnswerError
 
 ROW = torch.tensor([1.0, torch.nan])
 

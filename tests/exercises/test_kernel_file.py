@@ -10,11 +10,12 @@ import pytest
 import torch
 from numba import cuda
 
-from pa_tutorial.backends import Backend, backend_named
+from pa_tutorial.attention.backend import Backend
+from pa_tutorial.checks.cases import WORKED_EXAMPLE
+from pa_tutorial.checks.ladder import backend_named
 from pa_tutorial.exercises.kernel_file import LAUNCHES, KernelFile, imported, updated
-from pa_tutorial.simt import SimtError
 from pa_tutorial.viz.kernel_runs import REFERENCE
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from simt import SimtError
 
 STAGES = dict(zip(LAUNCHES, ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2"), strict=True))
 WIDE = replace(WORKED_EXAMPLE, head_size=96, block_size=32, dtype=torch.bfloat16)

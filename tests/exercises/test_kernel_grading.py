@@ -5,12 +5,12 @@ from textwrap import indent
 import numpy as np
 import pytest
 
+from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.running import run_trials
 from pa_tutorial.exercises import kernel_grading as grader
 from pa_tutorial.exercises.kernel_grading import Enough, Task, trial
-from pa_tutorial.simt import SimtError
-from pa_tutorial.walk.calls import AnswerError
-from tests.simt_helpers import kernel
+from simt import SimtError
+from tests.simt.helpers import kernel
 
 A = np.arange(64, dtype=np.float32)
 LITTLE = {0: Enough.of(64), 1: Enough.of(64)}

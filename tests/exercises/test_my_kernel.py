@@ -9,12 +9,12 @@ import torch
 
 from pa_tutorial.bench.gpu import my_kernels
 from pa_tutorial.checks.__main__ import main
+from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.kernel_file import KernelFile, imported
 from pa_tutorial.exercises.my_kernel import PLACE, MyKernelError, load, save, saved
 from pa_tutorial.kernels.cuda_backends import v1_backend
-from pa_tutorial.viz.microscope import microscope
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
+from simt.microscope import microscope
 from tests.exercises.blank_cells import function_of
 
 BY_ELEMENT = function_of(all_blanks()["load_key"], all_blanks()["load_key"].source)

@@ -6,10 +6,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from pa_tutorial.attention.backend import Launch
 from pa_tutorial.attention.paged import gather_then_attend, paged_gather
 from pa_tutorial.attention.step import DecodeStep, QuantizedStep
-from pa_tutorial.backends import Launch, backend_named
-from pa_tutorial.walk.problem import DecodeProblem
+from pa_tutorial.checks.ladder import backend_named
+from pa_tutorial.checks.problem import DecodeProblem
 
 # The largest relative norm of a head's error. Of the narrow types it is their own rounding.
 BOUNDS = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}

@@ -8,10 +8,10 @@ import pytest
 from numba import cuda
 
 from pa_tutorial.checks import check
-from pa_tutorial.kernels import compiler_report as compiling
-from pa_tutorial.kernels.compiler_report import UNKNOWN, answer, compared, compiled, loads_of
-from pa_tutorial.ptx import run_ptx
-from pa_tutorial.simt import numba_ptx
+from pa_tutorial.kernels.compiled import report
+from pa_tutorial.kernels.compiled.report import UNKNOWN, answer, compared, compiled, loads_of
+from simt import compiling
+from simt.ptx import run_ptx
 
 
 @cuda.jit(device=True)
@@ -61,7 +61,7 @@ def test_what_is_no_load_is_not_counted_and_an_unknown_width_not_left_out() -> N
 
 
 def test_where_there_is_no_compiler_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numba_ptx, "find_spec", lambda name: None)
+    monkeypatch.setattr(compiling, "find_spec", lambda name: None)
     for ask in (
         lambda: compiled(fill, None),
         lambda: run_ptx(fill, 1, 4, np.zeros(4, np.int32)),
@@ -80,8 +80,8 @@ ptxas info    : Used 40 registers, used 1 barriers, 288 bytes smem
 def test_registers_stack_and_spills_are_read_from_the_linkers_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compiling, "linked", lambda code, capability, target: (b"ret;", LOG))
-    build = compiling.assembled(b"", (9, 0))
+    monkeypatch.setattr(report, "linked", lambda code, capability, target: (b"ret;", LOG))
+    build = report.assembled(b"", (9, 0))
     assert (build.registers, build.stack_bytes, build.spill_bytes) == (40, 16, 4 + 8)
 
 
@@ -93,21 +93,21 @@ def test_the_record_is_shown_for_the_same_kernel_only(
 ) -> None:
     """It is kept only while notebooks are recorded. (If there is no compiler, any will do.)"""
     file = tmp_path / "evidence.json"
-    empty = json.dumps({"compiler": compiling.installed(), "answers": {}})
+    empty = json.dumps({"compiler": report.installed(), "answers": {}})
     file.write_text(empty, encoding="utf-8")
-    monkeypatch.setattr(compiling, "FILE", file)
+    monkeypatch.setattr(report, "FILE", file)
     floats, ints = [np.zeros(1, np.float32)], [np.zeros(1, np.int32)]
     assert answer("other", other, floats, lambda: "said") == "said"
-    monkeypatch.setenv(compiling.RECORDING, "1")
+    monkeypatch.setenv(report.RECORDING, "1")
     answer("fill", fill, floats, lambda: [40, "2 x 8"])
-    monkeypatch.delenv(compiling.RECORDING)
+    monkeypatch.delenv(report.RECORDING)
     assert answer("fill", fill, floats, lambda: 1 / 0) == [40, "2 x 8"]
     asked = answer("fill", fill, ints, list), answer("fill", fill, floats, list, counts=[1])
     assert asked == ([], []), "for other types, or another run"
-    monkeypatch.setenv(compiling.ASKING, "1")
+    monkeypatch.setenv(report.ASKING, "1")
     assert answer("fill", fill, floats, lambda: "again") == "again"
-    monkeypatch.delenv(compiling.ASKING)
-    monkeypatch.setattr(compiling, "installed", lambda: dict.fromkeys(compiling.COMPILER))
+    monkeypatch.delenv(report.ASKING)
+    monkeypatch.setattr(report, "installed", lambda: dict.fromkeys(report.COMPILER))
     assert answer("fill", fill, floats, lambda: 1 / 0) == [40, "2 x 8"]
     assert answer("fill", other, floats, lambda: 1 / 0) == UNKNOWN
     assert answer("other", other, floats, lambda: 1 / 0) == UNKNOWN, "it was not recorded"
@@ -117,15 +117,15 @@ def test_the_record_is_shown_for_the_same_kernel_only(
 def test_device_functions_and_constants_are_part_of_the_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert "def doubled" in "".join(compiling.sources(fill))
-    assert "def doubled" not in "".join(compiling.sources(other))
-    before = [*compiling.sources(scaled)]
+    assert "def doubled" in "".join(report.sources(fill))
+    assert "def doubled" not in "".join(report.sources(other))
+    before = [*report.sources(scaled)]
     monkeypatch.setitem(globals(), "FACTOR", 3)
-    assert [*compiling.sources(scaled)] != before
+    assert [*report.sources(scaled)] != before
 
 
 def test_another_version_of_any_part_is_another_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded = compiling.recorded()["compiler"]
-    for other in ({}, *({name: "0.0"} for name in compiling.COMPILER)):
-        monkeypatch.setattr(compiling, "installed", lambda other=other: recorded | other)
-        assert compiling.is_asked() == (not other)
+    recorded = report.recorded()["compiler"]
+    for other in ({}, *({name: "0.0"} for name in report.COMPILER)):
+        monkeypatch.setattr(report, "installed", lambda other=other: recorded | other)
+        assert report.is_asked() == (not other)

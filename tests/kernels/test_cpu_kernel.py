@@ -13,12 +13,13 @@ import pytest
 import torch
 from numba import njit
 
-from pa_tutorial import kernels
 from pa_tutorial.attention.paged import gather_backend
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.kernels import cpu, cpu_vectors
-from pa_tutorial.kernels.cpu_backend import cpu_backend, cut, paged_attention_cpu
-from pa_tutorial.walk.cases import CASES
+from pa_tutorial.checks.cases import CASES
+from pa_tutorial.kernels import cpu
+from pa_tutorial.kernels.cpu import kernel as cpu_kernel
+from pa_tutorial.kernels.cpu import vectors as cpu_vectors
+from pa_tutorial.kernels.cpu.backend import cpu_backend, cut, paged_attention_cpu
 from tests.kernels.kernel_inputs import prepare_cpu, require_right, step
 
 pytestmark = pytest.mark.cpu
@@ -91,25 +92,25 @@ def test_a_processor_with_fewer_or_more_lanes_gives_the_same_step(
     assert found == 1
     vectors = executed(cpu_vectors, text)
     monkeypatch.setitem(sys.modules, cpu_vectors.__name__, vectors)
-    monkeypatch.setattr(kernels, "cpu_vectors", vectors)
-    kernel = executed(cpu, getsource(cpu)).cpu_kernel(MIXED["head_size"])
+    monkeypatch.setattr(cpu, "vectors", vectors)
+    kernel = executed(cpu_kernel, getsource(cpu_kernel)).cpu_kernel(MIXED["head_size"])
     arguments = mixed(num_heads=14, num_kv_heads=2)  # 7 of a KV head: tiles of 4, 2 and 1
     require_right(replace(prepare_cpu(**arguments), kernel=kernel).run(), arguments)
     assert not kernel.stats.cache_hits, "Numba keeps nothing on disk for a text without a file"
-    assert capsys.readouterr().err == cpu.COMPILING
+    assert capsys.readouterr().err == cpu_kernel.COMPILING
 
 
 def test_compiling_is_not_announced_where_numba_has_kept_a_kernel(capsys) -> None:
     prepare_cpu(**mixed()).run()
     capsys.readouterr()
-    cpu.cpu_kernel.__wrapped__(MIXED["head_size"])  # as in a new process
+    cpu_kernel.cpu_kernel.__wrapped__(MIXED["head_size"])  # as in a new process
     assert not capsys.readouterr().err
 
 
 @njit
 def copied(stored: np.ndarray, copy: np.ndarray) -> np.ndarray:
     """Each as it is kept: widened, times 1, and narrowed."""
-    cpu.multiply(stored, 0, np.float32(1), copy, 0, len(stored) // 16, 16)
+    cpu_kernel.multiply(stored, 0, np.float32(1), copy, 0, len(stored) // 16, 16)
     return copy
 
 
@@ -171,7 +172,7 @@ def test_a_scale_that_would_overflow_is_refused(changes: dict[str, float], messa
 def test_the_compiled_kernel_is_kept_on_disk_until_its_text_changes() -> None:
     inputs = mixed()
     prepare_cpu(**inputs).run()
-    again = cpu.cpu_kernel.__wrapped__(MIXED["head_size"])
+    again = cpu_kernel.cpu_kernel.__wrapped__(MIXED["head_size"])
     replace(prepare_cpu(**inputs), kernel=again).run()
     assert sum(again.stats.cache_hits.values()) == 1
     assert not again.stats.cache_misses
@@ -184,6 +185,6 @@ def test_without_a_folder_to_keep_it_in_the_kernel_is_compiled_all_the_same(
     """Root may write everywhere, so Numba is told the one folder that nobody can make."""
     monkeypatch.setattr(numba.config, "CACHE_LOCATOR_CLASSES", "UserProvidedCacheLocator")
     monkeypatch.setattr(numba.config, "CACHE_DIR", os.devnull)
-    kernel = cpu.cpu_kernel.__wrapped__(MIXED["head_size"])
+    kernel = cpu_kernel.cpu_kernel.__wrapped__(MIXED["head_size"])
     assert kernel.stats.cache_path is None
-    assert capsys.readouterr().err == cpu.COMPILING
+    assert capsys.readouterr().err == cpu_kernel.COMPILING

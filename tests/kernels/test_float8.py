@@ -5,15 +5,15 @@ import torch
 from numba import cuda
 
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.backends import backend_named
+from pa_tutorial.checks.ladder import backend_named
 from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.kernels.dtypes import TO_FLOAT
-from pa_tutorial.kernels.triton_backend import call_of, why_absent
+from pa_tutorial.kernels.triton.backend import call_of, why_absent
 from pa_tutorial.paging.layouts import by_token
 from pa_tutorial.paging.quantization import AS_INTEGERS, FLOAT8
-from pa_tutorial.ptx import run_ptx
-from pa_tutorial.simt import launch
-from pa_tutorial.simt.traffic import costs, different_sectors
+from simt import launch
+from simt.ptx import run_ptx
+from simt.traffic import costs, different_sectors
 from tests.kernels.kernel_inputs import SCALES, float8_step, problem, require_float8_right
 from tests.ptx.test_ptx_triton import run_text
 
@@ -21,9 +21,9 @@ if why_absent() is None:
     import triton
     import triton.language as tl
 
-    from pa_tutorial.kernels.triton_compiled import compile_call
-    from pa_tutorial.kernels.triton_decode import decoded
-    from pa_tutorial.kernels.triton_interpreter import interpret
+    from pa_tutorial.kernels.triton.compiled import compile_call
+    from pa_tutorial.kernels.triton.decode import decoded
+    from pa_tutorial.kernels.triton.interpreter import interpret
 
     @triton.jit
     def decode_codes(numbers_ptr, stored_ptr):

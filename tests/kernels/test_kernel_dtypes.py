@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pa_tutorial.kernels import dtypes
 from pa_tutorial.kernels.cuda_launch import as_stored
-from pa_tutorial.simt import launch
+from simt import launch
 
 
 def numbers() -> Tensor:

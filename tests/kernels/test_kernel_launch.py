@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.kernels import cuda_launch, launch
-from pa_tutorial.simt.launch_options import MAX_SHARED
+from simt.launch_options import MAX_SHARED
 from tests.kernels.kernel_inputs import (
     arguments,
     prepare_naive,

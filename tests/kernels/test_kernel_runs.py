@@ -9,19 +9,18 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import FLT_MAX
-from pa_tutorial.backends import backend_named
+from pa_tutorial.checks.cases import CASES
 from pa_tutorial.checks.comparing import relative_errors, to_float64
+from pa_tutorial.checks.ladder import STAGES, backend_named
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels import launch as package
 from pa_tutorial.kernels.geometry import NUM_THREADS
 from pa_tutorial.paging.allocator import NULL_BLOCK
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
-from pa_tutorial.simt import SimtError
-from pa_tutorial.walk.cases import CASES
-from pa_tutorial.walk.ladder import STAGES
-from pa_tutorial.walk.problem import DecodeProblem
+from simt import SimtError
 from tests.kernels import kernel_inputs
 from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1_vector, problem
-from tests.simt_helpers import kernel
+from tests.simt.helpers import kernel
 
 PREPARE = {"cuda_naive": prepare_naive, "cuda_v1_vector": prepare_v1_vector}
 by_stage = pytest.mark.parametrize(

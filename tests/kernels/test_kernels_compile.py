@@ -1,6 +1,7 @@
 """Numba accepts every kernel that a notebook runs in the simulator."""
 
 import linecache
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import cycle
@@ -10,11 +11,11 @@ import nbformat
 import pytest
 import torch
 
-from pa_tutorial import simt
+import simt
 from pa_tutorial.exercises.kernel_file import LAUNCHES, KernelFile
-from pa_tutorial.kernels.compiler_report import signature_of
-from pa_tutorial.simt import brackets, simulate
+from pa_tutorial.kernels.compiled.report import signature_of
 from pa_tutorial.viz.kernel_runs import REFERENCE
+from simt import simulate
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 pytestmark = pytest.mark.needs("numba-cuda")
@@ -32,7 +33,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Launch
         seen.append((kernel, args))
         return original(kernel, grid, block, *args, **options)
 
-    for module in (simt, brackets):
+    for module in (simt, sys.modules["simt.simulate"]):
         monkeypatch.setattr(module, "launch", launch)
     monkeypatch.chdir(tmp_path)  # kernel files that a notebook writes
     monkeypatch.syspath_prepend(tmp_path)
@@ -48,7 +49,7 @@ def compile_all(launched: Launched) -> set[str]:
     for (kernel, args), capability in zip(
         kinds.values(), cycle(((9, 0), (8, 0), (7, 5))), strict=False
     ):
-        assert ".entry" in simt.ptx(kernel, *args, compute_capability=capability)
+        assert ".entry" in simt.compile_ptx(kernel, *args, compute_capability=capability)
     return {kernel.__name__ for kernel, _ in kinds}
 
 

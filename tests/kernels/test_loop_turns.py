@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from pa_tutorial.checks.cases import CASES, SHORT_CHECK
+from pa_tutorial.checks.ladder import STAGES
 from pa_tutorial.exercises.blank import all_blanks
-from pa_tutorial.simt import arithmetic
-from pa_tutorial.simt.statements import Statements
-from pa_tutorial.walk.cases import CASES, SHORT_CHECK
-from pa_tutorial.walk.ladder import STAGES
+from simt import arithmetic
+from simt.statements import Statements
 
 # Together these cases of the short check take every loop round twice.
 ENOUGH = (

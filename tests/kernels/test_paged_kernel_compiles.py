@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from pa_tutorial.kernels.compiler_report import (
+from pa_tutorial.kernels.compiled.report import (
     CAPABILITIES,
     Capability,
     Compiled,

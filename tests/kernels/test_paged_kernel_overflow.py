@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from pa_tutorial.checks.cases import CASES
 from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.text_changes import Change
-from pa_tutorial.walk.cases import CASES
 from tests.kernels.kernel_inputs import (
     arguments,
     prepare_naive,

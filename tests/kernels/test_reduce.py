@@ -6,7 +6,7 @@ import torch
 
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.reduce import reduce
-from pa_tutorial.simt import launch
+from simt import launch
 
 pytestmark = pytest.mark.cuda_v2
 SIZE = 16  # tokens of a partition

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pa_tutorial.backends import BACKENDS, backend_named
+from pa_tutorial.checks.ladder import PAGED, backend_named
 from pa_tutorial.kernels import cuda_launch
-from pa_tutorial.kernels.cpu_backend import paged_attention_cpu
-from pa_tutorial.kernels.triton_backend import TritonCall
+from pa_tutorial.kernels.cpu.backend import paged_attention_cpu
+from pa_tutorial.kernels.triton.backend import TritonCall
 from tests.kernels.kernel_inputs import (
     apart,
     half,
@@ -89,7 +89,7 @@ def test_the_cpu_kernel_refuses_other_dtypes_blocks_and_no_shares() -> None:
         paged_attention_cpu(**step() | double)
 
 
-@pytest.mark.parametrize("name", [name for name in BACKENDS if "paged" not in name])
+@pytest.mark.parametrize("name", [name for name in PAGED if "paged" not in name])
 def test_a_cache_in_the_other_layout_is_refused(name: str) -> None:
     backend = backend_named(name)
     other, wanted = "plain", "5 dimensions: vLLM's layout"

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pa_tutorial.kernels import triton_backend
-from pa_tutorial.kernels.triton_backend import paged_attention_triton, why_absent
+from pa_tutorial.kernels.triton import backend
+from pa_tutorial.kernels.triton.backend import paged_attention_triton, why_absent
 from tests.kernels.kernel_inputs import step
 
 WHY = {
@@ -23,7 +23,7 @@ WHY = {
 def test_the_reason_names_the_platform_or_what_to_install(
     platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton_backend, "find_spec", lambda name: None)
+    monkeypatch.setattr(backend, "find_spec", lambda name: None)
     monkeypatch.setattr(sys, "platform", platform)
     assert why_absent() == WHY[platform]
     with pytest.raises(ImportError) as of_kernel:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pa_tutorial.kernels.compiler_report import CAPABILITIES, Capability, arch, loads_of
-from pa_tutorial.kernels.triton_backend import TritonLaunch, triton_backend, why_absent
+from pa_tutorial.kernels.compiled.report import CAPABILITIES, Capability, arch, loads_of
+from pa_tutorial.kernels.triton.backend import TritonLaunch, triton_backend, why_absent
 from pa_tutorial.paging.quantization import FLOAT8
 from tests.kernels.kernel_inputs import float8_step, prepare_triton
 
 if why_absent() is None:
     from triton.runtime import driver
 
-    from pa_tutorial.kernels.triton_compiled import TritonCompiled, compile_call
+    from pa_tutorial.kernels.triton.compiled import TritonCompiled, compile_call
 
 pytestmark = pytest.mark.triton
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16

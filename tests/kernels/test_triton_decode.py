@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pa_tutorial.kernels.triton_backend import (
+from pa_tutorial.kernels.triton.backend import (
     PARTITIONS_AT_ONCE,
     paged_attention_triton,
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.kernels.triton_backend import why_absent
+from pa_tutorial.kernels.triton.backend import why_absent
 from pa_tutorial.text_changes import compiled
 from tests.kernels.kernel_inputs import prepare_triton, require_right, step
 
@@ -22,8 +22,8 @@ if why_absent() is None:
     from triton.runtime.errors import InterpreterError
     from triton.runtime.jit import JITFunction
 
-    from pa_tutorial.kernels.triton_compiled import compile_call
-    from pa_tutorial.kernels.triton_interpreter import MemoryFault, interpret
+    from pa_tutorial.kernels.triton.compiled import compile_call
+    from pa_tutorial.kernels.triton.interpreter import MemoryFault, interpret
 
     @triton.jit
     def failing_kernel(out_ptr):

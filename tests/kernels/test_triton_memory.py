@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.kernels.cuda_launch import flat
-from pa_tutorial.kernels.triton_backend import why_absent
+from pa_tutorial.kernels.triton.backend import why_absent
 from tests.kernels.kernel_inputs import prepare_triton, step
 
 if why_absent() is None:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pa_tutorial.ptx import PtxReport, run_ptx
-from pa_tutorial.ptx.numbers import DTYPES
+from simt.ptx import PtxReport, run_ptx
+from simt.ptx.numbers import DTYPES
 
 REGISTERS = {
     **dict.fromkeys(("u16", "s16", "b16", "f16", "bf16"), "h"),

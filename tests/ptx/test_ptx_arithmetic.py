@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pa_tutorial.ptx.numbers import DTYPES
+from simt.ptx.numbers import DTYPES
 from tests.ptx.small_kernels import computed
 
 DRAW = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from pa_tutorial.ptx import PtxError, PtxReport, run_ptx
+from simt.ptx import PtxError, PtxReport, run_ptx
 from tests.ptx.small_kernels import text_of
 
 # square(x) = x * x; odd_or(x) = square(x) for odd x, else x; pair(x, y) = x + y, x - y.

@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from pa_tutorial.ptx import PtxError, PtxFault, parse, run_ptx
+from simt.ptx import PtxError, PtxFault, parse, run_ptx
 from tests.ptx.small_kernels import run, text_of
 
 TO_SHARED = "mov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2;"  # s[t]

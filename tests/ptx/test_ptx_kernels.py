@@ -10,18 +10,18 @@ import pytest
 import torch
 from numba import cuda, float32
 
-from pa_tutorial.backends import backend_named
+from pa_tutorial.checks.cases import CASES, SHORT_CHECK, WORKED_EXAMPLE
+from pa_tutorial.checks.ladder import STAGES, backend_named
 from pa_tutorial.exercises.kernel_file import KernelFile
-from pa_tutorial.kernels.compiler_report import compiled
+from pa_tutorial.kernels.compiled import backend
+from pa_tutorial.kernels.compiled.backend import CHECKS, Compiled, CompiledLaunch, parts_of
+from pa_tutorial.kernels.compiled.report import compiled
 from pa_tutorial.kernels.cuda_backends import v1_vector_backend
-from pa_tutorial.ptx import PtxFault, backend, run_ptx
-from pa_tutorial.ptx.backend import CHECKS, Compiled, CompiledLaunch, parts_of
-from pa_tutorial.simt import Trace, ptx
-from pa_tutorial.simt.traffic import costs
 from pa_tutorial.viz.kernel_runs import REFERENCE
 from pa_tutorial.viz.score import STEP
-from pa_tutorial.walk.cases import CASES, SHORT_CHECK, WORKED_EXAMPLE
-from pa_tutorial.walk.ladder import STAGES
+from simt import Trace, compile_ptx
+from simt.ptx import PtxFault, run_ptx
+from simt.traffic import costs
 
 STAGES_IN_CUDA = [name for name in STAGES if name.startswith("cuda_")]
 SCALES = {"k_scale": (0.02,), "v_scale": (0.02,)}
@@ -183,7 +183,7 @@ def test_it_takes_about_as_long_as_the_simulator() -> None:
     (part,) = parts_of(backend_named("cuda_v1").prepare(step.paged("vllm")))
     size, arguments = (part.grid, part.geometry.NUM_THREADS), part.arguments.values()
     options = {"shared_bytes": part.shared_bytes, "unwritten": part.unwritten, "checks": CHECKS}
-    options["text"] = ptx(part.kernel, *arguments, compute_capability=(8, 0))
+    options["text"] = compile_ptx(part.kernel, *arguments, compute_capability=(8, 0))
     simulated, compiled_ = [], []
     for _ in range(3):
         for times, run in (

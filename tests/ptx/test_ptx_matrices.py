@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pa_tutorial.ptx import PtxError, PtxFault
+from simt.ptx import PtxError, PtxFault
 from tests.ptx.small_kernels import run
 
 DRAW = np.random.default_rng(0)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.ptx.original import (
+from pa_tutorial.checks.cases import WORKED_EXAMPLE
+from pa_tutorial.kernels.compiled.original import (
     FOLDERS,
     KERNELS,
     TYPES,
@@ -17,7 +18,6 @@ from pa_tutorial.ptx.original import (
     run_original,
     run_original_v2,
 )
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
 
 # Kernels with the names, types and parameters of vLLM's, which copy q.
 KERNEL = """

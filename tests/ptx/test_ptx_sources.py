@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from pa_tutorial.ptx import PtxFault, parse, ptx_by_line, run_ptx
-from pa_tutorial.simt import ptx
-from pa_tutorial.viz.microscope import microscope
+from simt import compile_ptx
+from simt.microscope import microscope
+from simt.ptx import PtxFault, parse, ptx_by_line, run_ptx
 from tests.ptx.small_kernels import run, text_of
 from tests.viz.pictures import require_readable, texts_of
 
@@ -61,14 +61,14 @@ def without_lines(text: str) -> list[str]:
 @NEEDS_NUMBA
 @pytest.mark.parametrize("kernel", ARGUMENTS, ids=lambda kernel: kernel.py_func.__name__)
 def test_line_numbers_change_no_instruction(kernel) -> None:
-    plain, located = (ptx(kernel, *ARGUMENTS[kernel], lineinfo=on) for on in (False, True))
+    plain, located = (compile_ptx(kernel, *ARGUMENTS[kernel], lineinfo=on) for on in (False, True))
     assert without_lines(located) == without_lines(plain)
     assert len(parse(located).instructions) == len(parse(plain).instructions)
 
 
 @NEEDS_NUMBA
 def test_a_line_has_the_instructions_that_were_made_of_it() -> None:
-    kernel = parse(ptx(scale, *ARGUMENTS[scale], lineinfo=True))
+    kernel = parse(compile_ptx(scale, *ARGUMENTS[scale], lineinfo=True))
     lines = ptx_by_line(kernel, FILE)
     for opcode, line in (
         ("ld.global", "x = a[cuda.threadIdx.x]"),

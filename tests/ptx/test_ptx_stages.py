@@ -3,7 +3,7 @@
 import pytest
 
 from pa_tutorial.checks import check
-from pa_tutorial.walk.ladder import STAGES
+from pa_tutorial.checks.ladder import STAGES
 
 STAGES_IN_CUDA = [name for name in STAGES if name.startswith("cuda_")]
 

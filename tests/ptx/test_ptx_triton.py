@@ -5,17 +5,17 @@ import re
 import pytest
 import torch
 
-from pa_tutorial.kernels.compiler_report import Capability, arch
+from pa_tutorial.kernels.compiled.report import Capability, arch
 from pa_tutorial.kernels.cuda_launch import as_stored
-from pa_tutorial.kernels.triton_backend import (
+from pa_tutorial.kernels.triton.backend import (
     TritonCall,
     TritonLaunch,
     triton_backend,
     why_absent,
 )
 from pa_tutorial.paging.quantization import FLOAT8
-from pa_tutorial.ptx import PtxFault, PtxReport, parse, run_ptx
-from pa_tutorial.simt.gpus import WARP_SIZE
+from simt.gpus import WARP_SIZE
+from simt.ptx import PtxFault, PtxReport, parse, run_ptx
 from tests.kernels.kernel_inputs import (
     float8_step,
     prepare_triton,
@@ -25,7 +25,7 @@ from tests.kernels.kernel_inputs import (
 )
 
 if why_absent() is None:
-    from pa_tutorial.kernels.triton_compiled import compile_call
+    from pa_tutorial.kernels.triton.compiled import compile_call
 
 pytestmark = pytest.mark.triton
 OUTPUTS = ("max_logits_ptr", "exp_sums_ptr", "tmp_out_ptr")  # of the first kernel

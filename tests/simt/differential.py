@@ -22,11 +22,11 @@ from numba import njit, types
 from numba.core.errors import NumbaError
 from numba.np.numpy_support import from_dtype
 
-from pa_tutorial.printing import print_anything
-from pa_tutorial.ptx import run_ptx
-from pa_tutorial.ptx.instructions import FLOAT
-from pa_tutorial.simt import launch
-from tests.simt_kernels.example import from_text
+from simt import launch
+from simt.printing import print_anything
+from simt.ptx import run_ptx
+from simt.ptx.instructions import FLOAT
+from tests.simt.kernels.example import from_text
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")

@@ -21,10 +21,10 @@ from unittest import mock
 
 from numba.cuda.cudadrv.error import CudaSupportError
 
-from pa_tutorial.printing import print_anything
-from pa_tutorial.private_names import CUDADispatcher, normalize_kernel_dimensions
-from pa_tutorial.simt import SimtError, Unsupported, launch
-from pa_tutorial.simt.host import HOST
+from simt import SimtError, Unsupported, launch
+from simt.host import HOST
+from simt.printing import print_anything
+from simt.private_names import CUDADispatcher, normalize_kernel_dimensions
 
 PACKAGE = "numba.cuda.tests"
 FOLDERS = ("cudapy", "doc_examples", "nrt")

@@ -10,7 +10,7 @@ from types import FunctionType, ModuleType, SimpleNamespace
 
 import numpy as np
 
-from tests.simt_helpers import imported
+from tests.simt.helpers import imported
 
 VARIABLES = ("a", "b", "c")
 NUM_THREADS = 40  # a full warp and a part of one

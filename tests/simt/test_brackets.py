@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from pa_tutorial.simt import SimtError, simulate
+from simt import SimtError, simulate
 
 
 @cuda.jit

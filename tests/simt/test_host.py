@@ -12,9 +12,9 @@ import pytest
 from numba import cuda as numba_cuda
 from numba import vectorize
 
-from pa_tutorial.simt import SimtError, cuda
-from pa_tutorial.simt.device_array import DeviceArray
-from pa_tutorial.simt.host import HOST, simulated
+from simt import SimtError, cuda
+from simt.device_array import DeviceArray
+from simt.host import HOST, simulated
 
 A = np.arange(100, dtype=np.float32)
 
@@ -297,7 +297,7 @@ def test_fixture(simulated_cuda):
 
 def test_pytest_users_have_a_marker_and_a_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_swap.py").write_text(TESTS)
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["pa_tutorial.simt.pytest_plugin"]\n')
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["simt.pytest_plugin"]\n')
     options = ["-q", "-W", "error", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -15,9 +15,8 @@ from numba.core import types as numba_types
 from numba.core.types import Array, int64
 from numba.np.numpy_support import from_dtype
 
-from pa_tutorial.ptx import run_ptx
-from pa_tutorial.simt import Unsupported, launch, simulate
-from pa_tutorial.simt.arithmetic import (
+from simt import Unsupported, launch, simulate
+from simt.arithmetic import (
     MATH,
     OPERATORS,
     binary,
@@ -30,9 +29,10 @@ from pa_tutorial.simt.arithmetic import (
     range_type,
     widened,
 )
-from pa_tutorial.simt.intrinsics import ATOMIC_TYPES, ATOMICS
+from simt.intrinsics import ATOMIC_TYPES, ATOMICS
+from simt.ptx import run_ptx
 from tests.simt.differential import compare
-from tests.simt_kernels.example import from_text
+from tests.simt.kernels.example import from_text
 
 DTYPES = [np.dtype(name) for name in ("bool", "int8", "int16", "int32", "int64")]
 DTYPES += [np.dtype(name) for name in ("uint8", "uint16", "uint32", "uint64")]

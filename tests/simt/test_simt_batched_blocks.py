@@ -13,13 +13,13 @@ import pytest
 import torch
 from numba import cuda, float32
 
-from pa_tutorial.simt import Report, launch, program
-from pa_tutorial.walk.cases import CASES
-from pa_tutorial.walk.ladder import STAGES
+from pa_tutorial.checks.cases import CASES
+from pa_tutorial.checks.ladder import STAGES
+from simt import Report, launch, program
+from tests.simt.helpers import N, double, floats, kernel, zeros
+from tests.simt.kernels.example import EXAMPLES, FAULTS, Arguments, Fault, Size, from_text
+from tests.simt.kernels.faults import NAMES
 from tests.simt.simt_programs import arguments, run_thread_by_thread, write_program
-from tests.simt_helpers import N, double, floats, kernel, zeros
-from tests.simt_kernels.example import EXAMPLES, FAULTS, Arguments, Fault, Size, from_text
-from tests.simt_kernels.faults import NAMES
 
 
 class Trial:
@@ -84,7 +84,7 @@ def trial(monkeypatch: pytest.MonkeyPatch) -> Trial:
 @pytest.fixture
 def lanes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Of a wide gang, at most."""
-    monkeypatch.setattr("pa_tutorial.simt.batched_blocks.LANES", request.param)
+    monkeypatch.setattr("simt.batched_blocks.LANES", request.param)
     return request.param
 
 

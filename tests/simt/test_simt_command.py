@@ -1,4 +1,4 @@
-"""`python -m pa_tutorial.simt script.py`: a program that was not written for the simulator."""
+"""`python -m simt script.py`: a program that was not written for the simulator."""
 
 import linecache
 import signal
@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pa_tutorial.simt.__main__ import main
+from simt.__main__ import main
 
 RACE = """
 import sys
@@ -252,7 +252,7 @@ def test_a_program_may_ask_for_numbas_simulator_too_late(
 def test_ctrl_c_says_which_line_was_running(tmp_path: Path) -> None:
     text = RIGHT.replace("step //= 2", "step = 64")
     (tmp_path / "program.py").write_text(text)
-    command = [sys.executable, "-m", "pa_tutorial.simt", "program.py", "1000000"]
+    command = [sys.executable, "-m", "simt", "program.py", "1000000"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
         line = running.stderr.readline()  # the line that says what takes long
         running.send_signal(signal.SIGINT)

@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 import pytest
 
-from pa_tutorial.simt import SimtError, Unsupported, cuda, ptx
+from simt import SimtError, Unsupported, compile_ptx, cuda
 
 ATTRIBUTES = "from types import SimpleNamespace\nconfig = SimpleNamespace(N=4, M=1)"
 COLOURS = "from enum import IntEnum\nclass Colour(IntEnum):\n    RED = 4"
@@ -64,7 +64,7 @@ class Notebook(dict):
     """The names of a notebook, whose cells are run with `run`."""
 
     def __init__(self) -> None:
-        self.run("import numpy as np\nfrom numba import float64\nfrom pa_tutorial.simt import cuda")
+        self.run("import numpy as np\nfrom numba import float64\nfrom simt import cuda")
 
     def run(self, text: str) -> None:
         """Jupyter's file of a cell has a name that depends on the text."""
@@ -183,7 +183,7 @@ def test_the_compiler_sees_what_a_new_kernel_of_the_same_function_sees() -> None
     notebook.run("def function(out):\n    out[0] = N")
     for number in (444, 999):
         notebook.run(f"N = {number}\nkernel = cuda.jit(function)")
-        assert f", {number};" in ptx(notebook["kernel"], np.zeros(1, np.int64))
+        assert f", {number};" in compile_ptx(notebook["kernel"], np.zeros(1, np.int64))
 
 
 def test_a_kernel_that_is_not_used_any_more_is_forgotten() -> None:

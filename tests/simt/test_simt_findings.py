@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from pa_tutorial.simt import SimtError, launch
-from tests.simt_helpers import N, floats, kernel, neighbour, run, zeros
-from tests.simt_kernels.example import FAULTS
+from simt import SimtError, launch
+from tests.simt.helpers import N, floats, kernel, neighbour, run, zeros
+from tests.simt.kernels.example import FAULTS
 
 ATOMIC_FIRST = "cuda.atomic.add(a, 0, 1)\nout[t] = a[0]"
 READ_FIRST = "out[t] = a[1]\nif t == 0:\n    a[1] = 5"

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pa_tutorial.simt import CHECKS, Finding, SimtError, launch, ptx
+from simt import CHECKS, Finding, SimtError, compile_ptx, launch
+from tests.simt.helpers import run
+from tests.simt.kernels.example import EXAMPLES, FAULTS, Example, Fault
 from tests.simt.simt_programs import NUM_THREADS, arguments, run_thread_by_thread, write_program
-from tests.simt_helpers import run
-from tests.simt_kernels.example import EXAMPLES, FAULTS, Example, Fault
 
 ORDERS = (pytest.param("together", marks=pytest.mark.macos), "forward", "reverse", 7)
 
@@ -29,7 +29,7 @@ def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int
 @pytest.mark.parametrize("name", [*EXAMPLES, *FAULTS])
 def test_numba_compiles_what_is_simulated(name: str, major: int) -> None:
     kernel: Example | Fault = EXAMPLES.get(name) or FAULTS[name]
-    text = ptx(kernel.kernel, *kernel.draw(), compute_capability=(major, 0))
+    text = compile_ptx(kernel.kernel, *kernel.draw(), compute_capability=(major, 0))
     assert ".entry" in text
     assert f".target sm_{major}0" in text
 

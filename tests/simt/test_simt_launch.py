@@ -13,8 +13,8 @@ import pytest
 import torch
 from numba import cuda, from_dtype
 
-from pa_tutorial.simt import SimtError, Unsupported, launch
-from tests.simt_helpers import double, floats, imported, item, kernel, plain, zeros
+from simt import SimtError, Unsupported, launch
+from tests.simt.helpers import double, floats, imported, item, kernel, plain, zeros
 
 # Arguments -----------------------------------------------------------------------------------
 
@@ -352,7 +352,7 @@ def test_numbas_own_simulator_is_refused_only_where_it_has_taken_over(monkeypatc
     """A script that sets the variable itself is too late: Numba has been imported."""
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     assert launch(double, 1, 4, floats(4), floats(4)).clean
-    command = [sys.executable, "-c", "from pa_tutorial.simt import simulate; simulate()"]
+    command = [sys.executable, "-c", "from simt import simulate; simulate()"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert "Unset it and start Python again" in done.stderr
 
@@ -361,7 +361,7 @@ def test_numbas_own_simulator_is_refused_only_where_it_has_taken_over(monkeypatc
 
 
 def test_it_imports_nothing_else_of_the_package_and_greenlet_late() -> None:
-    script = "import sys, pa_tutorial.simt; print(*sys.modules)"
+    script = "import sys, simt; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", script], text=True).split()
     others = [name for name in loaded if re.match(r"pa_tutorial\.(?!simt)|greenlet", name)]
     assert others == ["pa_tutorial.private_names", "pa_tutorial.tracebacks"]

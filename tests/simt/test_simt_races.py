@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pa_tutorial.simt.fences import SCOPES
-from pa_tutorial.simt.gpus import WARP_SIZE
-from pa_tutorial.simt.memory import Memory
-from pa_tutorial.simt.races import Ordering, record
+from simt.fences import SCOPES
+from simt.gpus import WARP_SIZE
+from simt.memory import Memory
+from simt.races import Ordering, record
 
 CELLS = 2
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from pa_tutorial.simt import launch
-from tests.simt_helpers import N, block_sum, floats, kernel
+from simt import launch
+from tests.simt.helpers import N, block_sum, floats, kernel
 
 
 def test_variables_can_be_read_at_the_end() -> None:

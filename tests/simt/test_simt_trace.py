@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pa_tutorial.simt import SimtError, launch
-from pa_tutorial.simt.trace import KINDS, RECORD, SPACES
-from tests.simt_helpers import imported, kernel, trace_of_shifted, zeros
+from simt import SimtError, launch
+from simt.trace import KINDS, RECORD, SPACES
+from tests.simt.helpers import imported, kernel, trace_of_shifted, zeros
 
 
 def test_a_record_says_who_touched_what() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from pa_tutorial.simt import Trace, launch
-from tests.simt_helpers import kernel, zeros
+from simt import Trace, launch
+from tests.simt.helpers import kernel, zeros
 
 
 def read_of(body: str, num_threads: int, a: np.ndarray) -> tuple[np.ndarray, ...]:

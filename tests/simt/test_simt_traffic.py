@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from pa_tutorial import simt
-from pa_tutorial.simt import (
+import simt
+from simt import (
     Trace,
     bytes_by_space,
     different_sectors,
@@ -16,8 +16,8 @@ from pa_tutorial.simt import (
     launch,
     shared_traffic,
 )
-from tests.simt_helpers import kernel, traced, wrong_counts, zeros
-from tests.simt_kernels.example import TRAFFIC
+from tests.simt.helpers import kernel, traced, wrong_counts, zeros
+from tests.simt.kernels.example import TRAFFIC
 
 
 @pytest.mark.parametrize("order", ["together", "reverse"])

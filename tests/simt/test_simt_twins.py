@@ -7,9 +7,9 @@ import pytest
 import torch
 from numba import cuda, float32
 
-from pa_tutorial.simt import SimtError, Unsupported, launch, ptx, twin
-from tests.simt_helpers import kernel, zeros
-from tests.simt_kernels.traffic import load2
+from simt import SimtError, Unsupported, compile_ptx, launch, twin
+from tests.simt.helpers import kernel, zeros
+from tests.simt.kernels.traffic import load2
 
 ITEMS = np.arange(64, dtype=np.float32)
 
@@ -34,7 +34,7 @@ def only_a_twin(twin_of: object) -> object:
 
 @pytest.mark.needs("numba-cuda")
 def test_the_compiler_makes_one_load_of_it() -> None:
-    text = ptx(sum_of_pairs, zeros(4), zeros(8), 0)
+    text = compile_ptx(sum_of_pairs, zeros(4), zeros(8), 0)
     assert re.search(r"ld(\.global)?(\.nc)?\.v2\.f32", text)
 
 

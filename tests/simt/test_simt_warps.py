@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numba import float64, uint16
 
-from pa_tutorial.simt import SimtError, Trace, launch
-from tests.simt_helpers import kernel, zeros
+from simt import SimtError, Trace, launch
+from tests.simt.helpers import kernel, zeros
 
 NUM_THREADS = 64
 HALVES = "0xFFFF if t % 32 < 16 else 0xFFFF0000"

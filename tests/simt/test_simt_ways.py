@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from pa_tutorial.simt import Trace, launch
-from pa_tutorial.simt.snapshots import Index
-from pa_tutorial.simt.source import Site
-from tests.simt_helpers import run, zeros
-from tests.simt_kernels.example import FAULTS
+from simt import Trace, launch
+from simt.snapshots import Index
+from simt.source import Site
+from tests.simt.helpers import run, zeros
+from tests.simt.kernels.example import FAULTS
 
 
 @cuda.jit(device=True)

@@ -8,11 +8,11 @@ from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.simt import twin
-from pa_tutorial.simt.machine import CHECKS, Machine
-from pa_tutorial.simt.program import Program
-from pa_tutorial.simt.writes import Writes
-from tests.simt_helpers import kernel
+from simt import twin
+from simt.machine import CHECKS, Machine
+from simt.program import Program
+from simt.writes import Writes
+from tests.simt.helpers import kernel
 
 
 def may_be_written(kernel) -> set[str]:

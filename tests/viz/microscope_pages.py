@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.simt import Trace
-from pa_tutorial.simt.trace import SPACES
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1
+from simt import Trace
+from simt.trace import SPACES
 
 PLACE = """([title, cell]) => {
   const grid = microscope.grids.find((g) => g.shape.title.startsWith(title));

@@ -7,14 +7,14 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from pa_tutorial.checks.cases import WORKED_EXAMPLE
+from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels.intermediates import SCORES_DONE
-from pa_tutorial.simt import launch
-from pa_tutorial.simt.gpus import WARP_SIZE
 from pa_tutorial.viz import first_kernel, key_bytes, nested, query_and_key, rows
 from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1, values_of_block
-from pa_tutorial.walk.cases import WORKED_EXAMPLE
-from pa_tutorial.walk.problem import DecodeProblem
-from tests.simt_helpers import kernel
+from simt import launch
+from simt.gpus import WARP_SIZE
+from tests.simt.helpers import kernel
 from tests.viz.pictures import require_readable, texts_of
 
 FLOAT32 = replace(REFERENCE, dtype=torch.float32, head_size=64, block_size=8)

@@ -15,15 +15,15 @@ import torch
 
 from pa_tutorial.kernels.cuda_backends import naive_backend, v1_backend, v2_backend
 from pa_tutorial.paging.layouts import VllmLayout
-from pa_tutorial.simt import Report, launch
 from pa_tutorial.viz.kernel_runs import REFERENCE
-from pa_tutorial.viz.microscope import Axis, Pane, microscope, page
-from pa_tutorial.viz.microscope.data import TYPES, aliases, packed
-from pa_tutorial.viz.microscope.page import DATA, STATIC
-from pa_tutorial.viz.microscope.paged_panes import paged_panes, reference_microscope
+from pa_tutorial.viz.paged_panes import paged_panes, reference_microscope
+from simt import Report, launch
+from simt.microscope import Axis, Pane, microscope, page
+from simt.microscope.data import TYPES, aliases, packed
+from simt.microscope.page import DATA, STATIC
 from tests.ptx.small_kernels import text_of
-from tests.simt_helpers import kernel, run, zeros
-from tests.simt_kernels.example import EXAMPLES
+from tests.simt.helpers import kernel, run, zeros
+from tests.simt.kernels.example import EXAMPLES
 
 DTYPES = {name: kind for kind, name in TYPES.items()}
 

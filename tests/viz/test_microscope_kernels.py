@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from pa_tutorial.ptx import PtxReport, run_ptx
-from pa_tutorial.simt import Report, launch, ptx
-from pa_tutorial.viz.microscope import microscope
-from tests.simt_helpers import kernel, zeros
+from simt import Report, compile_ptx, launch
+from simt.microscope import microscope
+from simt.ptx import PtxReport, run_ptx
+from tests.simt.helpers import kernel, zeros
 from tests.viz.microscope_pages import Reader
 
 
@@ -95,7 +95,7 @@ def test_the_ptx_of_a_line_is_beside_it(read) -> None:
     """For the line where the page opens, for one that is picked, and in the kernel as compiled."""
     launched = doubled_in_reverse, 1, 32, np.zeros(32, np.float32), np.ones(32, np.float32)
     report = launch(*launched, trace=0)
-    reader = read(report, ptx=ptx(launched[0], *launched[3:], lineinfo=True))
+    reader = read(report, ptx=compile_ptx(launched[0], *launched[3:], lineinfo=True))
     assert "ld.global.f32" in reader.text(".ptx pre")
     reader.page.locator(".line.compiled", has_text="cuda.syncthreads()").click()
     assert reader.text(".ptx pre") == "bar.sync 0"

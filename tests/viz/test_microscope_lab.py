@@ -13,8 +13,8 @@ import pytest
 CELL = """
 import numpy as np
 from numba import cuda
-from pa_tutorial.simt import launch
-from pa_tutorial.viz.microscope import microscope
+from simt import launch
+from simt.microscope import microscope
 
 @cuda.jit
 def double(out, a):
@@ -48,7 +48,7 @@ def lab(tmp_path: Path, chromium_path: str) -> Iterator[str]:
     command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root"]
     command += ["--expose-app-in-browser", *(f"--{name}={of}" for name, of in OPTIONS.items())]
     folders = "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_WORKSPACES_DIR"
-    own = {name: str(tmp_path / name) for name in folders} | {"PA_TUTORIAL_STATIC": ""}
+    own = {name: str(tmp_path / name) for name in folders} | {"SIMT_STATIC": ""}
     subprocess.run([sys.executable, "-m", "jupyter", *NEWS], env=os.environ | own, check=True)
     piped = {"stderr": subprocess.PIPE, "encoding": "utf-8"}
     with subprocess.Popen(command, env=os.environ | own, cwd=tmp_path, **piped) as server:

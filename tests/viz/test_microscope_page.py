@@ -11,8 +11,8 @@ import pytest
 
 from pa_tutorial.kernels.intermediates import SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.paging.layouts import VllmLayout
-from pa_tutorial.simt import global_traffic, shared_traffic
 from pa_tutorial.viz.kernel_runs import REFERENCE, between
+from simt import global_traffic, shared_traffic
 from tests.viz.microscope_pages import Reader, physical, stops, the_trace
 
 # Sizes of the reference, known apart from it.

@@ -5,13 +5,13 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from pa_tutorial.exercises import EXERCISES, Exercise, find
-from pa_tutorial.simt import Trace, launch
-from pa_tutorial.simt.gpus import H100
 from pa_tutorial.viz import style
 from pa_tutorial.viz.threads import draw_threads
 from pa_tutorial.viz.traces import draw_thread_map
 from pa_tutorial.viz.warps import draw_banks, draw_reduction, summed_lanes
-from tests.simt_helpers import kernel, zeros
+from simt import Trace, launch
+from simt.gpus import H100
+from tests.simt.helpers import kernel, zeros
 from tests.viz.pictures import require_readable, texts_of
 
 WORDS = {"group": 4, "row_name": "row", "run_name": "run"}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from pa_tutorial.checks.calls import AnswerError, require_written
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.coursework.window import kernel_cases
 from pa_tutorial.coursework.window.files import solution
@@ -14,7 +15,6 @@ from pa_tutorial.kernels.cuda_backends import PagedBackend, PartitionedBackend
 from pa_tutorial.kernels.cuda_launch import PagedLaunch, PartitionedLaunch
 from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.walk.calls import AnswerError, require_written
 
 Kernels = tuple[Callable[..., Callable], Callable[..., Callable]]
 Run = Callable[[WindowProblem, object], Tensor]

@@ -6,11 +6,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from pa_tutorial.checks.calls import require_written
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.coursework.window.kernel_cases import drawing
 from pa_tutorial.exercises.grading import whole_numbers
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, Geometry
-from pa_tutorial.walk.calls import require_written
 
 ROUNDS = 6  # how often each case is drawn
 Round = tuple[int, int, int]  # length of a sequence, window, block size

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.walk.oracle import Array, attend
-from pa_tutorial.walk.problem import DecodeProblem, float64
+from pa_tutorial.checks.oracle import Array, attend
+from pa_tutorial.checks.problem import DecodeProblem, float64
 
 
 @dataclass(frozen=True)

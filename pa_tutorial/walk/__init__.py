@@ -1,1 +1,0 @@
-"""The walk: its stages, and the problems and cases that test them."""

@@ -1,0 +1,264 @@
+"""Run a Numba CUDA program without a GPU: python -m simt script.py [arguments]."""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event, Thread
+from time import perf_counter
+from types import CodeType, ModuleType
+
+import numpy as np
+
+from simt import CHECKS, Finding, Report, global_traffic, instructions, shared_traffic
+from simt.device_array import DeviceArray
+from simt.host import SUCCESSOR, simulated
+from simt.launch import launch
+from simt.launch_options import Size
+from simt.machine import ORDERS
+from simt.names import function_behind, refuse_numbas_simulator
+from simt.printing import print_anything
+from simt.tracebacks import ShortInNotebooks
+
+FOUND, COULD_NOT_RUN, INTERRUPTED = 1, 2, 130  # exit codes; the last is the shell's for Ctrl-C
+OURS = str(Path(__file__).parents[1])
+SECONDS_UNTIL_PROGRESS = 5.0
+
+
+@dataclass
+class Kernel:
+    """What the launches of one kernel found and cost."""
+
+    name: str
+    launches: int = 0
+    seconds: float = 0.0
+    findings: dict[str, Finding] = field(default_factory=dict)  # by their words
+    error: Exception | None = None  # why a launch could not run
+    traced: Report | None = None  # of the first launch
+
+    def __str__(self) -> str:
+        times = "1 launch" if self.launches == 1 else f"{self.launches:,} launches"
+        lines = [f"{self.name}: {times}, {self.seconds:.1f} s in the simulator"]
+        if self.traced and self.traced.trace and len(self.traced.trace):
+            lines.append(f"  thread block 0 of the first: {cost(self.traced)}")
+        lines += [f"  {line}" for words in self.findings for line in words.splitlines()]
+        if self.error:
+            lines.append(f"  could not run: {str(self.error).splitlines()[0]}")
+        return "\n".join(lines)
+
+
+def cost(report: Report) -> str:
+    """What a traced thread block cost, in a line."""
+    traffic, shared = global_traffic(report.trace), shared_traffic(report.trace)
+    return (
+        f"{instructions(report.trace).total('instructions'):,} warp instructions that access "
+        f"memory, shuffle, vote or wait; {traffic.total('transactions'):,} global transactions of "
+        f"{traffic.total('sectors'):,} sectors; {shared.total('wavefronts'):,} wavefronts of "
+        "shared memory"
+    )
+
+
+class Session:
+    """Launches kernels for a program and remembers what they found.
+
+    replays  run the first launch with a finding again, with its thread blocks traced
+    """
+
+    def __init__(self, replays: bool) -> None:
+        self.replays = replays
+        self.kernels: dict[Callable, Kernel] = {}
+        self.first: Report | None = None  # of the launch that was run again
+
+    def __call__(
+        self, kernel: Callable, grid: Size, block: Size, *args: object, **options: object
+    ) -> Report:
+        """Takes the place of `launch`."""
+        with self.counted(kernel) as one:
+            if one.launches == 1:
+                options["trace"] = 0
+            before = [_copied(a) if self.replays else a for a in args]
+            what = f"launch {one.launches:,} of {one.name}: grid {grid}, block {block}"
+            with said_if_long(what):
+                report = launch(kernel, grid, block, *args, **options)
+        one.traced = one.traced or report
+        one.findings |= {f"{found}\n  in {found.site.file}": found for found in report.findings}
+        if report.findings and self.replays and not self.first:
+            finding = report.findings[0]
+            options["trace"] = list({finding.block, finding.other_block or finding.block})
+            self.first = launch(kernel, grid, block, *before, **options)
+        return report
+
+    @contextmanager
+    def counted(self, kernel: Callable) -> Iterator[Kernel]:
+        """Around a launch: counts it, times it, and remembers whether it could run."""
+        one = self.kernels.setdefault(kernel, Kernel(function_behind(kernel).__name__))
+        one.launches += 1
+        start = perf_counter()
+        try:
+            yield one
+        except Exception as error:
+            one.error = one.error or error
+            raise
+        finally:
+            one.seconds += perf_counter() - start
+
+
+def _copied(argument: object) -> object:
+    return np.array(argument) if isinstance(argument, np.ndarray | DeviceArray) else argument
+
+
+@contextmanager
+def said_if_long(what: str) -> Iterator[None]:
+    """Say on stderr what is running, after 5 seconds and then at longer intervals."""
+    done = Event()
+
+    def watch() -> None:
+        seconds = start = SECONDS_UNTIL_PROGRESS
+        while not done.wait(seconds):
+            print(f"… {what} (running for {start:.0f} s)", file=sys.stderr, flush=True)
+            seconds *= 2
+            start += seconds
+
+    Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a program with every launch in the simulator, and print what its kernels found and cost.
+
+    Returns FOUND if there is a finding; else COULD_NOT_RUN if the program or one of its kernels
+    could not run, or no kernel was launched; else the program's exit code. After Ctrl-C,
+    INTERRUPTED.
+    """
+    parser = argument_parser()
+    given = parser.parse_args(arguments)
+    try:
+        code = compile(Path(given.script).read_bytes(), given.script, "exec")
+    except OSError as error:
+        parser.error(f"{given.script}: {error.strerror}")
+    except (SyntaxError, ValueError) as error:
+        traceback.print_exception(error, limit=0)
+        return COULD_NOT_RUN
+    session = Session(replays=given.html is not None)
+    options = {"collect": True, "order": given.order, "checks": () if given.no_check else CHECKS}
+    if find_spec(SUCCESSOR):
+        import_module(f"{SUCCESSOR}.cuda")  # so that its names, too, can be replaced
+    try:
+        refuse_numbas_simulator()
+    except RuntimeError as error:
+        parser.error(str(error))
+    with simulated(launcher=session, **options):
+        status = run(code, given.script, given.arguments)
+    return status if status == INTERRUPTED else report_of(session, given, status)
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m simt",
+        description="Run a Numba CUDA program without a GPU, check every access of its kernels, "
+        "and report what was found.",
+        epilog="Exits with 1 if there is a finding; otherwise with 2 if the program or a kernel "
+        "could not run or no kernel was launched, or else with the program's own exit code.",
+    )
+    parser.add_argument("script", help="the program, unchanged")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
+    parser.add_argument("--no-check", action="store_true", help="only compute, which is faster")
+    parser.add_argument("--trace", metavar="KERNEL", help="show what each access of it costs")
+    parser.add_argument(
+        "--html", metavar="FILE", help="save the first finding as a page to look at"
+    )
+    parser.add_argument(
+        "--order", default="together", choices=ORDERS, help="of the warps; default: together"
+    )
+    return parser
+
+
+def run(code: CodeType, script: str, arguments: Sequence[str]) -> int | None:
+    """The program as `python script arguments` runs it; its exit code, or None if it raises."""
+    module = ModuleType("__main__")
+    module.__file__ = script
+    sys.modules["__main__"] = module
+    sys.argv, sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)
+    try:
+        exec(code, vars(module))
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        return int(error.code if isinstance(error.code, int) else bool(error.code))
+    except KeyboardInterrupt as error:
+        where = error.args[0] if error.args else ", outside of kernels"
+        print(f"Stopped{where}", file=sys.stderr)
+        return INTERRUPTED
+    except BaseException as error:  # a program may raise anything
+        print_without_ours(error)
+        return None
+    return 0
+
+
+def print_without_ours(error: BaseException) -> None:
+    """The program's traceback, as Python prints it, without the frames of this package."""
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack = traceback.StackSummary.from_list(
+        [frame for frame in shown.stack if not frame.filename.startswith(OURS)]
+    )
+    if isinstance(error, ShortInNotebooks):
+        shown.__cause__ = shown.__context__ = None
+    print("".join(shown.format()), end="", file=sys.stderr)
+
+
+def report_of(session: Session, given: argparse.Namespace, status: int | None) -> int:
+    """Print what the kernels found and cost. Returns the exit code.
+
+    status  what the program ended with; None: an error
+    """
+    kernels = session.kernels.values()
+    if not kernels:
+        if status is not None:
+            print(f"{given.script} launched no kernel.", file=sys.stderr)
+        return COULD_NOT_RUN
+    print("\n" + "\n".join(map(str, kernels)))
+    if given.trace:
+        chosen = [one for one in kernels if one.name == given.trace and one.traced]
+        if not chosen:
+            names = ", ".join(one.name for one in kernels if one.traced)
+            print(f"--trace {given.trace}: the kernels are {names}", file=sys.stderr)
+            return COULD_NOT_RUN
+        for table in (global_traffic, shared_traffic):
+            print(f"\n{table(chosen[0].traced.trace)}")
+    found = sum(len(one.findings) for one in kernels)
+    failed = [one.name for one in kernels if one.error]
+    print(f"\n{given.script}: {verdict(found, failed, given.no_check, status)}")
+    if session.first:
+        microscope = import_module("simt.microscope").microscope
+        microscope(session.first, at=session.first.findings[0].instruction).save_html(given.html)
+        print(f"{given.html} shows the first.")
+    if found:
+        return FOUND
+    return COULD_NOT_RUN if failed or status is None else status
+
+
+def verdict(found: int, failed: list[str], unchecked: bool, status: int | None) -> str:
+    """The last line. It says "no findings" only if all has run and was checked.
+
+    status  the program's own exit code; None if it raised
+    """
+    parts = [f"{found} finding{'s' if found > 1 else ''}"] if found else []
+    if failed:
+        parts.append(f"{', '.join(failed)} could not run")
+    elif status is None:
+        parts.append("the program ended with an error")
+    parts = parts or ["nothing was checked" if unchecked else "no findings"]
+    return "; ".join([*parts, f"the program's exit code is {status}"] if status else parts)
+
+
+if __name__ == "__main__":
+    print_anything()
+    sys.exit(main())

@@ -1,0 +1,335 @@
+"""Loads and stores: which address an access has, whether it is allowed, and what it moves.
+
+Three checks are made here. memory: is the index inside the array, and is a vector aligned? init:
+was the value ever written? race: see races.py.
+"""
+
+import numpy as np
+
+from simt.arithmetic import INT64, Value, cast, dtype_of, plain
+from simt.lanes import Frame, Lanes
+from simt.memory import Array, index_of
+from simt.races import PLACE, PLACES, THREADS, Conflict
+
+DOES = {"read": "reads", "write": "writes", "atomic": "atomically updates", "view": "indexes"}
+DID = {"read": "read", "write": "wrote", "atomic": "atomically updated"}
+VECTOR_SIZES = (1, 2, 4, 8, 16)  # bytes that one lane can load or store at once
+Items = int | np.ndarray  # items of array.flat: one for all lanes, or one per lane
+
+
+def load(frame: Frame, array: Array, indices: tuple[Value, ...], place: int) -> Value:
+    """array[indices], for each active lane."""
+    items, lanes = locate(frame, array, indices, place, "read")
+    if not lanes.count:
+        return cast(0, array.dtype)
+    check(frame, array, items, lanes, place, "read")
+    if type(items) is int:
+        return plain(array.flat[items])
+    if lanes.everyone:
+        return array.flat[items]
+    result = np.zeros(len(items), array.dtype)
+    result[lanes.numbers] = array.flat[items[lanes.numbers]]
+    return result
+
+
+def store(frame: Frame, array: Array, indices: tuple[Value, ...], value: Value, place: int) -> None:
+    """array[indices] = value. If several lanes write one item, the last one wins."""
+    array.must_be_writable()
+    items, lanes = locate(frame, array, indices, place, "write")
+    if not lanes.count:
+        return
+    check(frame, array, items, lanes, place, "write")
+    value = cast(value, array.dtype)
+    if type(items) is int:
+        array.flat[items] = value[lanes.numbers[-1]] if isinstance(value, np.ndarray) else value
+    elif lanes.everyone:
+        array.flat[items] = value
+    else:
+        numbers = lanes.numbers
+        array.flat[items[numbers]] = value[numbers] if isinstance(value, np.ndarray) else value
+
+
+def load_vector(
+    frame: Frame, array: Array, indices: tuple[Value, ...], count: int, place: int
+) -> tuple[np.ndarray, ...]:
+    """`count` neighbours along the last index, as one aligned access: a tuple of values."""
+    items, lanes = _locate_vector(frame, array, indices, count, place, "read")
+    if lanes.count:
+        check(frame, array, items, lanes, place, "read", count)
+    result = np.zeros((count, frame.gang.width), array.dtype)
+    here = items[lanes.numbers]
+    for i in range(count):
+        result[i, lanes.numbers] = array.flat[here + i]
+    return tuple(result)
+
+
+def store_vector(
+    frame: Frame, array: Array, indices: tuple[Value, ...], values: tuple[Value, ...], place: int
+) -> None:
+    """Writes neighbours along the last index, as one aligned access."""
+    array.must_be_writable()
+    items, lanes = _locate_vector(frame, array, indices, len(values), place, "write")
+    if not lanes.count:
+        return
+    check(frame, array, items, lanes, place, "write", len(values))
+    here = items[lanes.numbers]
+    for i, value in enumerate(values):
+        value = cast(value, array.dtype)
+        array.flat[here + i] = value[lanes.numbers] if isinstance(value, np.ndarray) else value
+
+
+def locate(
+    frame: Frame, array: Array, indices: tuple[Value, ...], place: int, kind: str, count: int = 1
+) -> tuple[Items, Lanes]:
+    """The items that the lanes access, and the lanes whose index is allowed (all, if unchecked).
+
+    Slices are skipped here; views.py handles them.
+    count  items accessed along the last index; 0 only checks the index
+    """
+    lanes = frame.lanes if array.absent is None else frame.lanes.where(~array.absent)
+    checked = frame.gang.machine.memory
+    if (quick := _items_inside(array, indices, checked, count)) is not None:
+        return quick, lanes
+    items: Items = array.start
+    for axis, index in enumerate(indices):
+        if type(index) is slice:
+            continue
+        index = _as_integer(index, array)
+        if checked:
+            lanes = _inside(frame, array, indices, axis, index, lanes, place, kind)
+        else:
+            index = _from_start(index, array.shape[axis])
+        items = items + index * array.strides[axis]
+    if count and not checked:
+        _must_be_in_memory(frame, array, items, lanes, place, count)
+    return items, lanes
+
+
+def _from_start(index: int | np.ndarray, size: int | np.ndarray) -> int | np.ndarray:
+    """A negative index counts from the end of its axis, as in Numba."""
+    if type(index) is int and type(size) is int:
+        return index + size if index < 0 else index
+    return np.where(np.less(index, 0), index + size, index)
+
+
+def _items_inside(
+    array: Array, indices: tuple[Value, ...], checked: bool, count: int
+) -> Items | None:
+    """The items if the index fits in every lane, idle ones included; None: look closer."""
+    if not checked and array.base is not None:
+        return None  # the view itself may be out of bounds: the indices that made it are unchecked
+    items, last = array.start, len(indices) - 1
+    for axis, index in enumerate(indices):
+        if type(index) is slice:
+            continue
+        index, size, stride = _as_integer(index, array), array.shape[axis], array.strides[axis]
+        if type(size) is not int:
+            return None
+        if axis == last and count > 1:
+            size -= count - 1
+        if type(index) is int:
+            if not 0 <= index < size:
+                return None
+        elif size < 0 or np.count_nonzero(index.view(np.uint64) >= size):  # -1 becomes large
+            return None
+        step = index if stride == 1 else index * stride
+        items = step if type(items) is int and items == 0 else items + step
+    return items
+
+
+def _as_integer(index: Value, array: Array) -> int | np.ndarray:
+    if _is_plain(index):
+        return index
+    if dtype_of(index).kind not in "iu":
+        raise TypeError(f"an index of {array.name} must be an integer, not {dtype_of(index)}")
+    if not isinstance(index, np.ndarray):
+        return int(index)
+    return index if index.dtype == INT64 else index.astype(np.int64)
+
+
+def _is_plain(index: Value) -> bool:
+    return type(index) is int or (type(index) is np.ndarray and index.dtype is INT64)
+
+
+def _inside(
+    frame: Frame,
+    array: Array,
+    indices: tuple[Value, ...],
+    axis: int,
+    index: int | np.ndarray,
+    lanes: Lanes,
+    place: int,
+    kind: str,
+) -> Lanes:
+    """The lanes whose index is inside the array along this axis; the others are reported."""
+    size = array.shape[axis]
+    if type(index) is int and type(size) is int:
+        if 0 <= index < size:
+            return lanes
+        outside = lanes
+    else:
+        outside = lanes.where((index < 0) | (index >= size))
+        if not outside.count:
+            return lanes
+    if outside.count:
+        _report_outside(frame, array, indices, outside, place, kind)
+    return lanes.minus(outside)
+
+
+def _report_outside(
+    frame: Frame, array: Array, indices: tuple[Value, ...], outside: Lanes, place: int, kind: str
+) -> None:
+    lane = outside.numbers[0]
+    index = tuple(":" if type(i) is slice else _of_lane(i, lane) for i in indices)
+    shape = tuple(_of_lane(s, lane) for s in array.shape)
+    what = f"{DOES[kind]} {_item(array, index)}, out of bounds: the shape is {shape}"
+    is_dynamic = array.base is None and array.memory is frame.gang.block.dynamic
+    more = {"array": array.name, "index": index, "shape": shape, "is_dynamic": is_dynamic}
+    frame.gang.find("memory", place, lane, what, **more)
+
+
+def _item(array: Array, index: tuple[int, ...]) -> str:
+    return f"{array.name}[{', '.join(map(str, index))}]"
+
+
+def _of_lane(value: Value, lane: int) -> int:
+    return int(value[lane]) if isinstance(value, np.ndarray) else int(value)
+
+
+def _locate_vector(
+    frame: Frame, array: Array, indices: tuple[Value, ...], count: int, place: int, kind: str
+) -> tuple[np.ndarray, Lanes]:
+    """Like locate, for a vector: its last item must be inside too, and it must be aligned."""
+    if len(indices) != array.ndim:
+        raise TypeError(f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}")
+    if array.strides[-1] != 1:
+        raise TypeError(f"a vector of {array.name} must be contiguous; its last stride is not 1")
+    size = count * array.dtype.itemsize
+    if size not in VECTOR_SIZES:
+        raise TypeError(f"a lane moves 1, 2, 4, 8 or 16 bytes of {array.name} at once, not {size}")
+    machine, outer = frame.gang.machine, frame.lanes
+    items = None
+    if array.absent is None and _is_plain(indices[-1]):
+        items, lanes = _items_inside(array, indices, machine.memory, count), outer
+    if items is None:
+        _, lanes = locate(frame, array, (*indices[:-1], indices[-1] + (count - 1)), place, kind, 0)
+        frame.lanes = lanes
+        items, lanes = locate(frame, array, indices, place, kind, count)
+        frame.lanes = outer
+    if type(items) is int:
+        items = np.full(outer.flags.shape, items)
+    if machine.memory and lanes.count:
+        addresses = array.addresses(items)
+        crooked = lanes.where(addresses % size != 0)
+        if crooked.count:
+            _report_misaligned(frame, array, addresses, size, crooked.numbers[0], place, kind)
+            lanes = lanes.minus(crooked)
+    return items, lanes
+
+
+def _report_misaligned(
+    frame: Frame, array: Array, addresses: np.ndarray, size: int, lane: int, place: int, kind: str
+) -> None:
+    past = addresses[lane] % size
+    what = f"{DOES[kind]} {size} bytes of {array.name}, misaligned"
+    where = f"{past} bytes past a multiple of {size}"
+    frame.gang.find("memory", place, lane, f"{what}: {where}", array=array.name)
+
+
+def touched(
+    frame: Frame, array: Array, items: Items, lanes: Lanes, count: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """The shadow cells under an access and the thread of each, [n] and [n].
+
+    If all lanes access one item, the first and the last lane represent them all.
+    """
+    if type(items) is int:
+        numbers = lanes.ends
+        here = np.array((items,) * len(numbers))
+    else:
+        numbers = lanes.numbers
+        here = items if lanes.everyone else items[numbers]
+    first = frame.gang.first
+    threads = numbers + first if first else numbers
+    if array.dtype.itemsize == array.memory.cell and count == 1:
+        return (here + array.phase // array.memory.cell if array.phase else here), threads
+    cells = array.cells(here, count)
+    return cells.ravel(), np.repeat(threads, cells.shape[1])
+
+
+def check(
+    frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, kind: str, count: int = 1
+) -> None:
+    """Check init and race for an access inside its array; in a traced block, record it.
+
+    kind  "read", "write", or "atomic", which is both
+    """
+    gang, memory = frame.gang, array.memory
+    if gang.recorder is not None:
+        gang.recorder.access(frame, place, kind, lanes, array, items, count)
+    if memory.only_read and kind != "read":
+        raise AssertionError(f"{array.name} is written, but simt/writes.py says it never is")
+    races = gang.machine.race and memory.space != "local" and not memory.only_read
+    if memory.written is None and not races:
+        return
+    cells, threads = touched(frame, array, items, lanes, count)
+    if memory.written is not None:
+        if kind != "write":
+            written = memory.written[cells]
+            if np.count_nonzero(written) < len(cells):
+                item = array.item_of(int(cells[~written][0]))
+                _report_unwritten(frame, array, threads[~written][0], item, place)
+        if kind != "read":
+            memory.written[cells] = True
+    if races:
+        conflict = gang.note_access(memory, kind, cells, threads, place)
+        if conflict:
+            _report_race(frame, array, conflict, kind, place)
+
+
+def _must_be_in_memory(
+    frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, count: int
+) -> None:
+    """Without the memory check an access may leave its array, but never the array's memory."""
+    outside = np.asarray(items).view(np.uint64) > len(array.flat) - count  # -1 becomes large
+    if np.count_nonzero(outside) and (outside := lanes.where(outside[()])).count:
+        site, who = frame.gang.machine.places[place], frame.gang.name_of(outside.numbers[0])
+        raise IndexError(
+            f"{who} accesses memory outside {array.name} in line {site.line} of {site.function}: "
+            f"{site.code}"
+        )
+
+
+def _report_unwritten(frame: Frame, array: Array, thread: int, item: int, place: int) -> None:
+    lane = thread - frame.gang.first
+    index = _index_of(array, item, lane)
+    shape = tuple(_of_lane(size, lane) for size in array.shape)
+    what = f"reads {_item(array, index)} in {array.memory.space} memory, which was never written"
+    more = {"array": array.name, "index": index, "shape": shape}
+    frame.gang.find("init", place, lane, what, **more)
+
+
+def _index_of(array: Array, item: int, lane: int) -> tuple[int, ...]:
+    """The index of an item within its array."""
+    items = np.asarray(item - _of_lane(array.start, lane))
+    shape = tuple(_of_lane(size, lane) for size in array.shape)
+    return tuple(int(i) for i in index_of(items, shape, array.strides))
+
+
+def _report_race(frame: Frame, array: Array, conflict: Conflict, kind: str, place: int) -> None:
+    gang, machine = frame.gang, frame.gang.machine
+    *parts, other_kind = conflict
+    cell, now, before = (int(part[0]) for part in parts)
+    lane, other = (now & THREADS) - gang.first, before & THREADS
+    other_site = machine.places[before >> PLACE & PLACES]
+    other_block = machine.block_of(before)
+    same = other_block == gang.block.index
+    who = machine.thread_name(other) + ("" if same else f" of {machine.block_name(other_block)}")
+    index = _index_of(array, array.item_of(cell), lane)
+    what = (
+        f"{DOES[kind]} {_item(array, index)}, which {who} {DID[other_kind]} "
+        f"({other_site.text}, line {other_site.line}): "
+        + ("no barrier in between" if same else "nothing orders two thread blocks")
+    )
+    more = {"other_site": other_site, "other_block": other_block, "other_thread": other}
+    gang.find("race", place, lane, what, array=array.name, index=index, **more)

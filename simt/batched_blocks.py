@@ -1,0 +1,203 @@
+"""Batched thread blocks: many of them run as one wide gang, because that is faster.
+
+No thread block waits for another. So a correct kernel computes the same whether its thread blocks
+run one after another or side by side; side by side, one NumPy call serves them all.
+
+Nothing is reported from here. At the first doubt (anything that a check would find, an error, or
+what merely looks like a race) this run stops and restores the memory. Then the thread blocks run
+one after another, which finds the mistake and names it. That is why a batched run always has all
+four checks on, whichever were asked for. Nothing is traced here either: if there was no fallback,
+the traced thread blocks run once more, alone.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+
+import numpy as np
+
+from simt.blocks import Body, Gang
+from simt.gpus import WARP_SIZE
+from simt.lanes import Frame, Lanes
+from simt.machine import CHECKS, Machine, SharedSpec
+from simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
+from simt.races import RACES_WITH
+from simt.snapshots import Index
+
+LANES = 4096  # of a wide gang, at most, so that its values stay in the processor's cache
+# Atomics can let thread blocks interact, a line must be printed only once, and the rest are rare.
+ALONE = ("atomic.", "syncwarp", "syncthreads_", "print")
+EVER = 1 << 62  # the stamp of a global address that several threads read
+
+
+class Fallback(Exception):
+    """The thread blocks must run one after another to settle something."""
+
+
+class BatchedBlocks:
+    """Takes the place of a Block for the threads of a wide gang.
+
+    index   x, y, z of each lane's thread block, [width] each
+    shared  place -> the arrays of all thread blocks, one after another in one Memory
+    """
+
+    recorder = None
+
+    def __init__(self, machine: Machine, indices: Sequence[Index]) -> None:
+        self.machine, self.indices, self.num_blocks = machine, indices, len(indices)
+        self.index = tuple(np.repeat(np.array(indices, np.int32), machine.num_threads, axis=0).T)
+        self.shared: dict[int, Array] = {}
+        self.dynamic = self._memory(
+            machine.shared_bytes, aligned(machine.static_bytes, LARGEST_ITEM)
+        )
+
+    def _memory(self, num_bytes: int, address: int) -> Memory:
+        """Shared memory for one array in every thread block, with the alignment unchanged."""
+        data = np.zeros(self.num_blocks * aligned(num_bytes, LARGEST_ITEM), np.uint8)
+        return Memory(data, "shared", address, written=False)
+
+    def shared_array(self, place: int, spec: SharedSpec) -> Array:
+        """The shared array of one place in the kernel; each block's starts at a different item."""
+        if place not in self.shared:
+            dtype, shape, memory = spec.dtype, spec.shape, self.dynamic
+            if spec.is_dynamic:
+                shape = (self.machine.shared_bytes // dtype.itemsize,)
+            else:
+                memory = self._memory(spec.num_bytes, spec.address)
+            items = len(memory.data) // self.num_blocks // dtype.itemsize
+            start = np.repeat(np.arange(self.num_blocks) * items, self.machine.num_threads)
+            self.shared[place] = Array(memory, dtype, shape, contiguous(shape), start, spec.name)
+        return self.shared[place]
+
+
+class WideGang(Gang):
+    """All threads of several thread blocks.
+
+    now    [width] the stamp of each lane: interval between two barriers, and number in the grid
+    floor  [width] the smallest stamp of this interval
+    step   from one interval to the next, larger than the number of threads in the grid
+    """
+
+    def __init__(self, blocks: BatchedBlocks, first_block: int) -> None:
+        machine = blocks.machine
+        super().__init__(blocks, 0, blocks.num_blocks * machine.num_threads)
+        self.step = 1 << (math.prod(machine.grid) * machine.num_threads + 1).bit_length()
+        self.floor = np.full(self.width, self.step)
+        self.now = self.floor + first_block * machine.num_threads + np.arange(self.width)
+
+    def thread_blocks(self) -> list[tuple[Index, np.ndarray]]:
+        of_block = np.arange(self.width) // self.machine.num_threads
+        return [(index, of_block == i) for i, index in enumerate(self.block.indices)]
+
+    def start_of(self, array: Array, lane: int) -> object:
+        if array.base is not None:
+            raise Fallback  # within a single thread block, all lanes may have the same view
+        return array.start[lane] if array.memory.space == "shared" else array.start
+
+    def fence(self, lanes: Lanes, scope: str) -> None:
+        pass  # it orders nothing without atomic operations, which don't run batched
+
+    def find(self, *finding: object, **more: object) -> None:
+        raise Fallback
+
+    def barrier(self, frame: Frame, place: int, predicate: np.ndarray | None = None) -> None:
+        """Each thread block must be here with all its threads, or with none of them."""
+        lanes = frame.lanes
+        if not lanes.everyone:
+            must = self.alive if self.machine.exited_may_skip else self.everybody
+            here, all_ = (self._by_block(of.flags).sum(axis=1) for of in (lanes, must))
+            if np.any((here > 0) & (here < all_)):
+                raise Fallback
+        for stamps in (self.floor, self.now):
+            stamps[lanes.flags] += self.step
+
+    def _by_block(self, of_lanes: np.ndarray) -> np.ndarray:
+        return of_lanes.reshape(-1, self.machine.num_threads)
+
+    def note_access(
+        self, memory: Memory, kind: str, cells: np.ndarray, lanes: np.ndarray, place: int
+    ) -> None:
+        """Whether this access may race with an earlier one.
+
+        A cell keeps its last write and its last reader. Several readers get a stamp that belongs
+        to no lane: their interval's in shared memory, EVER in global memory.
+        """
+        now, floor = self.now[lanes], self.floor[lanes]
+        is_global = memory.space == "global"
+        for other in RACES_WITH[kind]:
+            for before in memory.accesses.get(other, ()):
+                self._fall_back_on_races(before[cells], now, floor, is_global)
+        (last,) = memory.noted(kind, 1)
+        if kind == "read":
+            before = last[cells]
+            if is_global:
+                several, many = (before > 0) & ((before ^ now) & (self.step - 1) != 0), EVER
+            else:
+                several, many = (before != now) & (before >= floor), floor + self.step - 1
+            last[cells] = now = np.where(several, many, now)
+            lost = last[cells] != now  # lanes that read the same cell in this instruction
+            last[cells[lost]] = many if is_global else many[lost]
+        else:
+            last[cells] = now
+            if np.count_nonzero(last[cells] != now):
+                raise Fallback
+
+    def _fall_back_on_races(
+        self, before: np.ndarray, now: np.ndarray, floor: np.ndarray, is_global: bool
+    ) -> None:
+        """Was there another thread in this interval, or one of another thread block?"""
+        race = (before != now) & (before >= floor)
+        if is_global:
+            threads = self.machine.num_threads
+            blocks, own = ((stamps & (self.step - 1)) // threads for stamps in (before, now))
+            race |= (before > 0) & (blocks != own)
+        if np.count_nonzero(race):
+            raise Fallback
+
+
+def may_run_batched(machine: Machine, called: Iterable[str]) -> bool:
+    """Is there something to gain, and are the thread blocks independent?
+
+    called  names of the functions of cuda that the kernel calls
+    """
+    num_blocks = math.prod(machine.grid)
+    num_traced = len(machine.recorder.blocks) if machine.recorder else 0
+    return (
+        machine.order == "together"
+        and not machine.shuffles_order_memory
+        and num_blocks > max(1, 2 * num_traced)  # the traced ones run once more, alone
+        and machine.num_threads % WARP_SIZE == 0
+        and not any(name.startswith(ALONE) for name in called)
+    )
+
+
+def run_batched(machine: Machine, body: Body, arguments: dict[str, object], at_end: Body) -> bool:
+    """Like run_blocks, without a trace. Returns False if it fell back before the end."""
+    wide = copy(machine)
+    wide.memory, wide.init, wide.race, wide.sync = (True for _ in CHECKS)
+    indices = machine.indices
+    each = max(1, LANES // machine.num_threads)
+    try:
+        with np.errstate(all="ignore"):  # as on a GPU, infinity and NaN don't raise
+            for first in range(0, len(indices), each):
+                wide.turns = 0
+                gang = WideGang(BatchedBlocks(wide, indices[first : first + each]), first)
+                gang.run(body, arguments)
+                at_end(gang.frame)
+    except Exception:  # whatever it is, running one block after another will show it
+        return False
+    return True
+
+
+def saved(values: Iterable[object]) -> Callable[[], None]:
+    """Copies the memory that the kernel may write to; calling the result restores it."""
+    arrays = [value for value in values if isinstance(value, Array)]
+    memories = {id(a.memory): a.memory for a in arrays if not a.memory.only_read}.values()
+    kept = [(m, m.data.copy(), None if m.written is None else m.written.copy()) for m in memories]
+
+    def put_back() -> None:
+        for memory, data, written in kept:
+            memory.data[:], memory.written = data, written
+            memory.accesses.clear()
+
+    return put_back

@@ -1,0 +1,227 @@
+"""Thread blocks, and the gangs of threads in them that meet at barriers.
+
+A gang is a set of threads that execute one statement together. By default the whole thread
+block is one gang. To try other orders, each warp becomes a separate gang: then the warps run one
+after another, each from one barrier to the next. (Where no closer look is needed, the threads of
+several thread blocks form one gang; see batched_blocks.py.)
+"""
+
+from collections.abc import Callable, Collection
+from contextvars import copy_context
+
+import numpy as np
+
+from simt.gpus import WARP_SIZE
+from simt.lanes import Frame, Lanes
+from simt.machine import Machine, SharedSpec
+from simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
+from simt.races import Conflict, record
+from simt.report import Finding
+from simt.snapshots import Index
+from simt.trace import Way
+
+Body = Callable[[Frame], None]
+
+
+class Block:
+    """One thread block: its threads, its shared memory, its barriers."""
+
+    def __init__(self, machine: Machine, index: tuple[int, int, int]) -> None:
+        self.machine, self.index = machine, index
+        self.ordering = machine.new_ordering(index)
+        self.shared: dict[int, Array] = {}
+        dynamic = np.zeros(machine.shared_bytes, np.uint8)
+        address = aligned(machine.static_bytes, LARGEST_ITEM)  # it follows the static arrays
+        self.dynamic = Memory(dynamic, "shared", address, written=not machine.init)
+        self.votes: tuple[int, int] = (0, 0)
+        self.gangs: list[Gang] = []
+        traced = machine.recorder is not None and index in machine.recorder.blocks
+        self.recorder = machine.recorder if traced else None
+
+    def run(self, body: Body, arguments: dict[str, object]) -> None:
+        total = self.machine.num_threads
+        width = total if self.machine.order == "together" else WARP_SIZE
+        self.gangs = [Gang(self, i, min(width, total - i)) for i in range(0, total, width)]
+        if len(self.gangs) == 1:
+            self.gangs[0].run(body, arguments)
+        else:
+            self._run_in_turns(body, arguments)
+
+    def _run_in_turns(self, body: Body, arguments: dict[str, object]) -> None:
+        """Runs each gang from one barrier to the next, in the chosen order."""
+        from greenlet import greenlet  # only here, because everything else works without it
+
+        for gang in self.gangs:
+            gang.greenlet = greenlet(gang.run)
+            gang.greenlet.gr_context = copy_context()  # it holds NumPy's error state
+        waiting = self.machine.arrange(self.gangs)
+        while waiting:
+            for gang in waiting:
+                gang.greenlet.switch(body, arguments)
+            here = [gang for gang in waiting if not gang.done]
+            if here:
+                self.meet(here, [gang for gang in self.gangs if gang.done])
+            waiting = here
+
+    def meet(self, here: list["Gang"], gone: list["Gang"]) -> None:
+        """All gangs have reached a barrier or have ended."""
+        first = here[0]
+        for other in here[1:]:
+            if other.waits_at != first.waits_at and self.machine.sync:
+                self._different_barriers(first, other)
+        if gone and self.machine.sync and not self.machine.exited_may_skip:
+            first.misses(first.waits_at, first.waiting, gone[0].first, "has returned")
+        counts = [gang.vote for gang in here]
+        self.votes = sum(c[0] for c in counts), sum(c[1] for c in counts)
+        self.ordering.barrier()
+
+    def _different_barriers(self, a: "Gang", b: "Gang") -> None:
+        places = self.machine.places
+        a, b = sorted((a, b), key=lambda gang: places[gang.waits_at].line)
+        other = b.first + int(b.waiting)
+        what = f"waits at one barrier and {self.machine.thread_name(other)} at another"
+        more = {"other_site": places[b.waits_at], "other_block": self.index, "other_thread": other}
+        a.find("sync", a.waits_at, a.waiting, what, **more)
+
+    def shared_array(self, place: int, spec: SharedSpec) -> Array:
+        """The shared array of one place in the kernel, the same for all threads."""
+        if place not in self.shared:
+            dtype, shape, memory = spec.dtype, spec.shape, self.dynamic
+            if spec.is_dynamic:
+                shape = (len(memory.data) // dtype.itemsize,)
+            else:
+                data = np.zeros(spec.num_bytes, np.uint8)
+                written = not self.machine.init
+                memory = Memory(data, "shared", spec.address, written)
+            self.shared[place] = Array(memory, dtype, shape, contiguous(shape), 0, spec.name)
+        return self.shared[place]
+
+
+class Gang:
+    """Threads first, first + 1, ... of a block, which execute statements together.
+
+    way  the calls and loop turns that they are in now
+    """
+
+    def __init__(self, block: Block, first: int, width: int) -> None:
+        self.block, self.machine, self.recorder = block, block.machine, block.recorder
+        self.first, self.width = first, width
+        self.everybody = Lanes(np.ones(width, bool), width)
+        self.alive = self.everybody  # has not returned from the kernel
+        self.threads = np.arange(first, first + width) % self.machine.num_threads
+        bx, by, _ = self.machine.block
+        self.thread_idx = {
+            "x": (self.threads % bx).astype(np.int32),
+            "y": (self.threads // bx % by).astype(np.int32),
+            "z": (self.threads // (bx * by)).astype(np.int32),
+        }
+        self.block_idx = dict(zip("xyz", map(np.int32, block.index), strict=True))
+        self.locals: dict[int, Array] = {}
+        self.way: Way = ()
+        self.waits_at, self.vote, self.waiting, self.done = 0, (0, 0), 0, False
+        self.greenlet = None
+        self.frame = Frame(self, self.everybody, is_kernel=True)
+
+    def run(self, body: Body, arguments: dict[str, object]) -> None:
+        for name, value in arguments.items():
+            self.frame.assign(name, value)
+        body(self.frame)
+        self.done = True
+
+    def barrier(self, frame: Frame, place: int, predicate: np.ndarray | None = None) -> None:
+        """Waits for the other threads of the block; `block.votes` then says how many arrived
+        and for how many of them the predicate was true."""
+        lanes, block = frame.lanes, self.block
+        if self.machine.sync:
+            self._check_all_are_here(lanes, place)
+        if self.recorder is not None:
+            self.recorder.event(frame, place, "barrier")
+        true = 0 if predicate is None else int(np.count_nonzero(predicate & lanes.flags))
+        self.waits_at, self.vote, self.waiting = place, (lanes.count, true), lanes.numbers[0]
+        if self.greenlet is None:
+            block.meet([self], [])
+        else:
+            self.greenlet.parent.switch()
+
+    def _check_all_are_here(self, lanes: Lanes, place: int) -> None:
+        waiting = lanes.numbers[0]
+        if lanes.count < self.alive.count:
+            missing = self.alive.minus(lanes).numbers[0]
+            why = "took a different path at a branch or loop"
+            self.misses(place, waiting, self.first + missing, why)
+        elif lanes.count < self.width and not self.machine.exited_may_skip:
+            missing = self.everybody.minus(lanes).numbers[0]
+            self.misses(place, waiting, self.first + missing, "has returned")
+
+    def misses(self, place: int, waiting: int, missing: int, why: str) -> None:
+        """A lane waits at a barrier for a thread that never reaches it."""
+        name = self.machine.thread_name(missing)
+        what = f"waits at a barrier that {name} never reaches: it {why}"
+        more = {"other_block": self.block.index, "other_thread": int(missing)}
+        self.find("sync", place, waiting, what, **more)
+
+    def thread_blocks(self) -> list[tuple[Index, np.ndarray]]:
+        """Index and lanes [width] bool of each thread block that has lanes here."""
+        return [(self.block.index, self.everybody.flags)]
+
+    def start_of(self, array: Array, lane: int) -> object:
+        """Where an array starts, as the thread block of a lane sees it."""
+        return array.start
+
+    def note_access(
+        self, memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int
+    ) -> Conflict | None:
+        """What an access races with, or None; see races.py."""
+        return record(memory, kind, cells, threads, place, self.block.ordering)
+
+    def fence(self, lanes: Lanes, scope: str) -> None:
+        self.block.ordering.fence(self.first + lanes.numbers, scope)
+
+    def find(self, check: str, place: int, lane: int, what: str, **more: object) -> None:
+        """Reports a finding about one lane of this gang. `more` has further fields of Finding."""
+        words = f"{self.name_of(lane)} {what}"
+        site, thread = self.machine.places[place], self.first + int(lane)
+        finding = Finding(check, words, site, self.block.index, thread, **more)
+        self.machine.find(finding, self.recorder)
+
+    def name_of(self, lane: int) -> str:
+        """ "thread 37 of thread block 2" """
+        machine = self.machine
+        block = machine.block_name(self.block.index)
+        return f"{machine.thread_name(self.first + int(lane))} of {block}"
+
+    def local_array(
+        self, place: int, lanes: Lanes, shape: tuple[int, ...], dtype: np.dtype, name: str
+    ) -> Array:
+        """A separate array for each lane. Each execution makes it anew, unwritten."""
+        array = self.locals.get(place)
+        size = int(np.prod(shape))
+        if array is None:
+            data = np.zeros(self.width * size * dtype.itemsize, np.uint8)
+            written = not self.machine.init
+            memory = Memory(data, "local", 0, written)
+            start = np.arange(self.width) * size
+            array = Array(memory, dtype, shape, contiguous(shape), start, name)
+            self.locals[place] = array
+        elif array.memory.written is not None:
+            array.memory.written.reshape(self.width, -1)[lanes.numbers] = False
+        return array
+
+
+def run_blocks(
+    machine: Machine,
+    body: Body,
+    arguments: dict[str, object],
+    at_end: Body,
+    only: Collection[Index] | None = None,
+) -> None:
+    """Runs the kernel's body for all thread blocks, or only for these; at_end gets each gang's
+    frame."""
+    indices = [index for index in machine.indices if only is None or index in only]
+    with np.errstate(all="ignore"):  # as on a GPU, infinity and NaN don't raise
+        for index in machine.arrange(indices):
+            block, machine.turns = Block(machine, index), 0
+            block.run(body, arguments)
+            for gang in block.gangs:
+                at_end(gang.frame)
+            machine.block_has_ended(block.ordering)

@@ -1,0 +1,251 @@
+"""Calls in a kernel: cuda.…, math.…, casts, device functions, arrays, twins."""
+
+import ast
+from collections.abc import Callable
+from inspect import signature
+from types import FunctionType
+
+import numpy as np
+
+from simt.arithmetic import MATH, OPERATORS, Value, cast, divmod_type, dtype_of
+from simt.expressions import Expressions, Run
+from simt.intrinsics import ARRAYS, FUNCTIONS, INDEXED
+from simt.known import UNKNOWN
+from simt.lanes import Frame
+from simt.memory import Array
+from simt.names import cast_target, cuda_name, names_of, plain_function
+from simt.signatures import Type, as_declared, declared
+from simt.source import source_of
+from simt.trace import NO_TURN
+from simt.twins import TWINS, LaneAccess
+
+OPERATOR_NODES = {functions[0]: kind for kind, functions in OPERATORS.items()} | {pow: ast.Pow}
+
+
+class Calls(Expressions):
+    """Translates the calls of one function."""
+
+    def _on_call(self, node: ast.Call) -> Run:
+        callee = self.constant(node.func)
+        if callee is UNKNOWN:
+            raise self.source.unknown(node)
+        name = cuda_name(callee)
+        if name in ARRAYS:
+            return self.array(node, name, "")
+        if plain_function(callee) is not None:
+            return self._call_device_function(node, callee)
+        if node.keywords:
+            raise self.source.unsupported(node, "only device functions take arguments by name")
+        if callee is print:
+            return self._print(node)
+        if name in ("grid", "gridsize"):
+            self._check_ndim(node)
+        if name in FUNCTIONS:
+            return self._call_cuda(node, name)
+        arguments = [self.translate(a) for a in node.args]
+        if _hashable(callee):
+            if callee in MATH:
+                function = MATH[callee]
+                self._must_take(node, function)
+                return lambda frame: function(*[a(frame) for a in arguments])
+            if callee in OPERATOR_NODES and len(arguments) == 2:
+                return self.operation(node, OPERATOR_NODES[callee], *arguments)
+            if callee in TWINS:
+                place = self.program.machine.add_place(self.source.site(node))
+                twin = TWINS[callee]
+                return lambda frame: twin(LaneAccess(frame, place), *[a(frame) for a in arguments])
+            if callee is divmod and len(arguments) == 2:
+                return self._divmod(node, *arguments)
+            if callee is len and len(arguments) == 1:
+                (array,) = arguments
+                return lambda frame: _length(array(frame))
+        dtype = cast_target(callee)
+        if dtype is not None and len(arguments) == 1:
+            (value,) = arguments
+            return lambda frame: cast(value(frame), dtype)
+        if isinstance(callee, FunctionType) and not callee.__module__.startswith("numba"):
+            raise self.source.unsupported(
+                node,
+                f"{ast.unparse(node.func)} is a plain Python function, which a kernel cannot call; "
+                "if it is yours, put @cuda.jit(device=True) above it",
+            )
+        raise self.source.unknown(node, ast.unparse(node.func))
+
+    def _call_cuda(self, node: ast.Call, name: str) -> Run:
+        place = self.program.machine.add_place(self.source.site(node))
+        function = FUNCTIONS[name]
+        self.program.called.add(name)
+        if name not in INDEXED or len(node.args) < 2:
+            arguments = [self.translate(a) for a in node.args]
+            return lambda frame: function(frame, place, *[a(frame) for a in arguments])
+        base, index = self.translate(node.args[0]), self.index(node.args[1])
+        values = [self.translate(a) for a in node.args[2:]]
+
+        def atomic(frame: Frame) -> Value:
+            array = base(frame)
+            return function(frame, place, array, index(frame, array), *[v(frame) for v in values])
+
+        return atomic
+
+    def _check_ndim(self, node: ast.Call) -> None:
+        if any(type(n) is not int or n not in (1, 2, 3) for n in map(self.constant, node.args)):
+            text = ast.unparse(node)
+            why = f"{text}: a grid has 1, 2 or 3 dimensions; write the number as a constant"
+            raise self.source.unsupported(node, why)
+
+    def _print(self, node: ast.Call) -> Run:
+        """One line per active lane, in the form that Numba passes to CUDA's printf."""
+        self.program.called.add("print")
+        texts = [self.known(a) for a in node.args]
+        values = [
+            None if isinstance(text, str) else self.translate(a)
+            for text, a in zip(texts, node.args, strict=True)
+        ]
+
+        def run(frame: Frame) -> None:
+            found = [v(frame) if v else text for v, text in zip(values, texts, strict=True)]
+            for lane in frame.lanes.numbers:
+                print(*(_printed(value, lane) for value in found))
+
+        return run
+
+    def _divmod(self, node: ast.Call, left: Run, right: Run) -> Run:
+        floor, rest = (self.applied(node, kind) for kind in (ast.FloorDiv, ast.Mod))
+
+        def run(frame: Frame) -> tuple[Value, Value]:
+            a, b = left(frame), right(frame)
+            dtype = divmod_type(dtype_of(a), dtype_of(b))
+            a, b = cast(a, dtype), cast(b, dtype)
+            return floor(frame, a, b), rest(frame, a, b)
+
+        return run
+
+    def _must_take(self, node: ast.Call, function: object) -> None:
+        """Numba accepts fewer arguments than Python for some of Python's functions."""
+        try:
+            signature(function).bind(*node.args)
+        except TypeError:
+            count = "1 argument" if len(node.args) == 1 else f"{len(node.args)} arguments"
+            why = f"{ast.unparse(node)}: it can't take {count} here"
+            raise self.source.unsupported(node, why) from None
+
+    def _call_device_function(self, node: ast.Call, callee: Callable) -> Run:
+        by_name = self._by_name(node, plain_function(callee))
+        functions = self._fixed_arguments(plain_function(callee), by_name)
+        call = self.program.device_function(callee, functions)
+        self.calls.append(call)
+        types, result = self._declared(node, callee)
+        arguments = {
+            name: _in_type(self.translate(value), types.get(name))
+            for name, value in by_name.items()
+            if name not in functions
+        }
+        step = self.program.machine.add_place(self.source.site(node)), NO_TURN
+
+        def run(frame: Frame) -> Value:
+            values = {name: a(frame) for name, a in arguments.items()}
+            gang, way = frame.gang, frame.gang.way
+            gang.way = (*way, step)
+            result = call(frame, values)
+            gang.way = way
+            return result
+
+        return _in_type(run, result)
+
+    def _fixed_arguments(
+        self, function: FunctionType, by_name: dict[str, ast.expr]
+    ) -> dict[str, object]:
+        """The arguments that are functions or types, or that may be the shape of an array."""
+        source = source_of(function)
+        found = {n: self.constant(v) for n, v in by_name.items() if n not in source.stored}
+        return {
+            name: value
+            for name, value in found.items()
+            if callable(value) or (name in source.shapes and isinstance(value, int | tuple))
+        }
+
+    def _by_name(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
+        """Parameter -> the argument that the call passes, or the default."""
+        names = names_of(function)
+        defaults = zip(names[::-1], (function.__defaults__ or ())[::-1], strict=False)
+        by_name = {name: ast.copy_location(ast.Constant(value), node) for name, value in defaults}
+        by_name |= dict(zip(names, node.args, strict=False))
+        by_name |= {keyword.arg: keyword.value for keyword in node.keywords}
+        if len(node.args) > len(names) or set(by_name) != set(names):
+            raise self.source.unsupported(
+                node, f"{function.__name__} takes the arguments {', '.join(names)}"
+            )
+        return by_name
+
+    def _declared(self, node: ast.Call, callee: Callable) -> tuple[dict[str, Type], Type]:
+        """The types of the parameters and of the result, if there is a signature."""
+        several, function = declared(callee), plain_function(callee)
+        if len(several) > 1:
+            raise self.source.unknown(node, f"{function.__name__}: it has several signatures")
+        types, result = several[0] if several else ((), None)
+        return dict(zip(names_of(function), types, strict=False)), result
+
+    def array(self, node: ast.Call, kind: str, name: str) -> Run:
+        """cuda.shared.array and cuda.local.array, whose shape is known before the kernel runs."""
+        by_name = dict(zip(("shape", "dtype", "alignment"), node.args, strict=False))
+        by_name |= {keyword.arg: keyword.value for keyword in node.keywords}
+        values = {key: self._array_argument(node, key, value) for key, value in by_name.items()}
+        if not {"shape", "dtype"} <= set(values) <= {"shape", "dtype", "alignment"}:
+            raise self.source.unsupported(node, "an array takes shape, dtype and an alignment")
+        shape, dtype = values["shape"], cast_target(values["dtype"])
+        if dtype is None:
+            raise self.source.unknown(node, f"an array of {values['dtype']}")
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        if not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
+            raise self.source.unsupported(node, "the shape of an array must be whole numbers")
+        shape = tuple(int(n) for n in shape)
+        place = self.program.machine.add_place(self.source.site(node))
+        name = name or kind
+        if kind == "shared.array":
+            alignment = max(values.get("alignment") or 1, dtype.itemsize)
+            try:
+                spec = self.program.machine.reserve_shared(shape, dtype, alignment, name)
+            except ValueError as error:
+                raise self.source.unsupported(node, str(error)) from None
+            return lambda f: f.gang.block.shared_array(place, spec)
+        if 0 in shape:
+            raise self.source.unsupported(node, "a local array cannot be empty")
+        return lambda f: f.gang.local_array(place, f.lanes, shape, dtype, name)
+
+    def _array_argument(self, node: ast.Call, key: str, value: ast.expr) -> object:
+        found = self.constant(value)
+        if found is not UNKNOWN:
+            return found
+        text = ast.unparse(value)
+        sizes = value.elts if isinstance(value, ast.Tuple) else [value]
+        if any(isinstance(size, ast.BinOp) for size in sizes):
+            why = f"the {key} of an array must be a number or a name: Numba doesn't take {text}"
+            raise self.source.unsupported(node, why)
+        raise self.source.unknown(node, f"{text}, the {key} of an array, before the kernel runs")
+
+
+def _in_type(run: Run, declared: Type | None) -> Run:
+    return run if declared is None else lambda frame: as_declared(run(frame), declared)
+
+
+def _hashable(thing: object) -> bool:
+    return type(thing).__hash__ is not None
+
+
+def _length(thing: object) -> object:
+    if isinstance(thing, Array):
+        return thing.shape[0]
+    if not isinstance(thing, tuple):
+        raise TypeError(f"{thing} has no len")
+    return len(thing)
+
+
+def _printed(value: object, lane: int) -> str:
+    """A value as Numba prints it: %lld, %llu, %f, or text."""
+    if isinstance(value, tuple):
+        parts = [_printed(part, lane) for part in value]
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    if isinstance(value, str):
+        return value
+    one = value[lane] if isinstance(value, np.ndarray) else value
+    return f"{one:f}" if dtype_of(value).kind == "f" else str(one)

@@ -1,0 +1,120 @@
+"""What Numba's compiler says about a kernel, without a GPU.
+
+The simulator understands a little more Python than Numba does, so a kernel is never just
+simulated; it is compiled as well.
+"""
+
+import re
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.util import find_spec
+from types import CellType, FunctionType, SimpleNamespace
+from unittest import mock
+
+from simt.arguments import require, whole_number
+from simt.kernel_arguments import arrays_of, function_of, named
+from simt.private_names import PLACE
+from simt.signatures import types_of
+
+Capability = tuple[int, int]
+
+
+def compile_ptx(
+    kernel: Callable,
+    *args: object,
+    compute_capability: Capability = (9, 0),
+    lineinfo: bool = False,
+) -> str:
+    """The PTX (NVIDIA's assembly language) that Numba generates for these arguments.
+
+    kernel              a @cuda.jit kernel, or its plain function
+    args                as for `launch`; only their types matter, or its signature's
+    compute_capability  the GPU to compile for, (8, 0) or (9, 0) for example
+    lineinfo            note in the text, as .loc, which line an instruction was made of
+    returns             PTX as text
+
+    Raises numba's TypingError and related errors where Numba rejects the kernel; TypeError for
+    arguments that no launch accepts; ValueError for a GPU that the compiler doesn't know;
+    ImportError where the compiler isn't installed (numba-cuda has no wheels for macOS).
+    """
+    require_compiler()
+    function = function_of(kernel)
+    by_name = named(function, args)
+    signature = types_of(kernel, (by_name | arrays_of(by_name)).values())
+    return _compiled(kernel, signature, compute_capability, lineinfo)
+
+
+def require_compiler() -> None:
+    """Raise ImportError, saying what to install, where there is no compiler."""
+    # In this order, because find_spec("cuda.core") imports `cuda`, which comes with numba-cuda.
+    if find_spec("numba_cuda") is None or find_spec("cuda.core") is None:
+        raise ImportError(
+            "there is no CUDA compiler here; install it with `pip install 'numba-cuda[cu13]'` on "
+            "Linux or Windows (there are no wheels for macOS). It needs no GPU"
+        )
+
+
+def checked_capability(capability: Capability, name: str = "capability") -> Capability:
+    """Raises TypeError or ValueError for anything but a pair of whole numbers."""
+    is_pair = isinstance(capability, tuple | list) and len(capability) == 2
+    require(is_pair, name, capability, "two whole numbers, such as (9, 0)")
+    major, minor = (whole_number(f"{name}[{i}]", n, 0) for i, n in enumerate(capability))
+    return major, minor
+
+
+@lru_cache(maxsize=64)  # as Numba compiles a kernel once for the types of its arguments
+def _compiled(
+    kernel: Callable, signature: tuple, compute_capability: Capability, lineinfo: bool
+) -> str:
+    from numba import cuda
+
+    function = function_of(kernel)
+    # Device functions ask for "the current device" while they are compiled; there is none.
+    device = SimpleNamespace(compute_capability=compute_capability)
+    with (
+        mock.patch(PLACE["get_current_device"], return_value=device),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        text, _ = cuda.compile(
+            _located(function, {}) if lineinfo else function,
+            signature,
+            device=False,
+            abi="numba",
+            cc=compute_capability,
+            output="ptx",
+            lineinfo=lineinfo,
+        )
+    target = re.search(r"\.target sm_(\d+)", text)[1]
+    if target != "{}{}".format(*compute_capability):
+        raise ValueError(
+            f"compute_capability is {compute_capability}, which the compiler doesn't know; the "
+            f"nearest is ({target[:-1]}, {target[-1]})"
+        )
+    return text
+
+
+def _located(function: FunctionType, made: dict[object, object]) -> FunctionType:
+    """A copy whose device functions are compiled with their line numbers too. Numba compiles a
+    device function as its own decorator says, and keeps what it has compiled.
+
+    made  device function -> its copy, so far
+    """
+
+    def copied(value: object) -> object:
+        options = getattr(value, "targetoptions", {})
+        if not options.get("device"):
+            return value
+        if value not in made:
+            made[value] = value  # for a function that calls itself
+            made[value] = type(value)(_located(value.py_func, made), {**options, "lineinfo": True})
+        return made[value]
+
+    names = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    there = {**function.__globals__, **{n: copied(v) for n, v in names.items() if v is not None}}
+    cells = tuple(CellType(copied(cell.cell_contents)) for cell in function.__closure__ or ())
+    rest = function.__name__, function.__defaults__, cells
+    new = FunctionType(function.__code__, there, *rest)
+    new.__module__, new.__qualname__ = function.__module__, function.__qualname__
+    return new

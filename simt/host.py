@@ -1,0 +1,317 @@
+"""What a program asks of a GPU outside its kernels: device arrays, streams, events, devices.
+
+    with simulated():
+        program()      # written for numba.cuda or numba_cuda_mlir.cuda, unchanged
+
+The device is this process: a device array holds a NumPy array, and work is done when it is asked
+for, so streams and events have nothing to wait for. HOST has the stand-ins under Numba's names.
+"""
+
+import functools
+import math
+import sys
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from time import perf_counter
+from types import ModuleType
+from typing import NoReturn
+from unittest import mock
+
+import numpy as np
+
+from simt.device_array import DeviceArray, MappedArray, must_be_contiguous, numbers_of
+from simt.gpus import H100, MAX_GRID_YZ, MAX_THREADS, WARP_SIZE
+from simt.launch_options import MAX_BLOCK_Z, MAX_SHARED
+from simt.names import CUDA_MODULES
+from simt.signatures import remembering
+from simt.simulate import NOW, simulate
+from simt.source import Unsupported
+
+SUCCESSOR = "numba_cuda_mlir"
+NOT_WRITTEN = 0xFF  # every byte of a new device array: NaN, -1
+
+
+def to_device(
+    obj: object, stream: object = 0, copy: bool = True, to: DeviceArray | None = None
+) -> DeviceArray:
+    """A copy of an array on the device, or `to` with its numbers."""
+    if to is not None:
+        to.copy_to_device(obj if isinstance(obj, DeviceArray) else np.asarray(obj), stream)
+        return to
+    if isinstance(obj, DeviceArray):
+        return obj
+    array = np.asarray(obj)
+    must_be_contiguous("obj", array)
+    if not copy:
+        return device_array_like(array, stream=stream)
+    return DeviceArray(np.array(array, subok=False), stream)
+
+
+def device_array(
+    shape: int | tuple[int, ...], dtype: object = np.float64, strides: object = None,
+    order: str = "C", stream: object = 0,
+) -> DeviceArray:  # fmt: skip
+    """A new device array that holds nothing yet."""
+    return DeviceArray(unwritten_array(shape, dtype, strides, order), stream)
+
+
+def unwritten_array(
+    shape: int | tuple[int, ...], dtype: object = np.float64, strides: object = None,
+    order: str = "C", **options: object,
+) -> np.ndarray:  # fmt: skip
+    """A new array that holds nothing yet; pinned_array for the host alone."""
+    if strides is not None:
+        raise NotImplementedError("the simulator doesn't support arrays with given strides")
+    dtype = np.dtype(dtype)
+    data = np.full(math.prod(np.atleast_1d(shape)) * dtype.itemsize, NOT_WRITTEN, np.uint8)
+    return data.view(dtype).reshape(shape, order=order)
+
+
+def mapped(*arrays: np.ndarray, stream: object = 0) -> nullcontext:
+    """A context with device arrays over the same bytes: one by itself, several as a list."""
+    there = [DeviceArray(array, stream) for array in arrays]
+    return nullcontext(there[0] if len(there) == 1 else there)
+
+
+def mapped_array(*arguments: object, **options: object) -> MappedArray:
+    return unwritten_array(*arguments, **options).view(MappedArray)
+
+
+def _like(make: Callable) -> Callable:
+    """cuda.…_array_like"""
+
+    def array_like(ary: np.ndarray | DeviceArray, **options: object) -> object:
+        is_fortran = ary.flags["F_CONTIGUOUS"] and not ary.flags["C_CONTIGUOUS"]
+        return make(ary.shape, ary.dtype, order="F" if is_fortran else "C", **options)
+
+    return array_like
+
+
+device_array_like = _like(device_array)
+
+
+def is_cuda_array(obj: object) -> bool:
+    return hasattr(obj, "__cuda_array_interface__")
+
+
+def as_cuda_array(obj: object, sync: bool = True) -> DeviceArray:
+    if not is_cuda_array(obj):
+        raise TypeError(f"obj is a {type(obj).__name__}, not on the device: use cuda.to_device")
+    return obj if isinstance(obj, DeviceArray) else DeviceArray(numbers_of(obj))
+
+
+def auto_device(obj: object, stream: object = 0, copy: bool = True) -> tuple[DeviceArray, bool]:
+    is_there = isinstance(obj, DeviceArray)
+    return (obj if is_there else to_device(obj, copy=copy)), not is_there
+
+
+def device_memset(dst: DeviceArray, val: int, size: int, stream: object = 0) -> None:
+    """Sets the first `size` bytes."""
+    dst.ravel().view(np.uint8)[:size] = val
+
+
+def vectorize(*arguments: object, **options: object) -> NoReturn:
+    """Stands for guvectorize, too. The command remembers it as a kernel that could not run."""
+    with counted(vectorize):
+        raise Unsupported(
+            "the simulator doesn't support @vectorize and @guvectorize for CUDA: write a kernel "
+            "(@cuda.jit) in which each thread computes one element"
+        )
+
+
+def counted(kernel: Callable) -> AbstractContextManager:
+    """Around what is no launch: the command, if it runs the program, counts it as one."""
+    return getattr(NOW[-1][0], "counted", _nothing_around)(kernel)
+
+
+class Stream:
+    """Work is done when it is asked for, so there is nothing to wait for."""
+
+    handle = 0
+
+    def __int__(self) -> int:
+        return 0
+
+    def synchronize(self) -> None:
+        pass
+
+    @contextmanager
+    def auto_synchronize(self) -> "Iterator[Stream]":
+        yield self
+
+    def add_callback(self, callback: Callable, arg: object = None) -> None:
+        callback(self, 0, arg)
+
+
+class Event:
+    def __init__(self, timing: bool = True) -> None:
+        self.time = 0.0
+
+    def record(self, stream: object = 0) -> None:
+        self.time = perf_counter()
+
+    def query(self) -> bool:
+        return True
+
+    def wait(self, stream: object = 0) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, later: "Event") -> float:
+        """Milliseconds on this computer, which say nothing about a GPU."""
+        return 1000 * (later.time - self.time)
+
+
+class Device:
+    """The simulator as a device; its sizes are an H100's."""
+
+    id = 0
+    name = b"simt"
+    compute_capability = (9, 0)
+    supports_float16 = True
+    MAX_THREADS_PER_BLOCK = MAX_THREADS
+    WARP_SIZE = WARP_SIZE
+    MULTIPROCESSOR_COUNT = H100.num_multiprocessors
+    MAX_BLOCK_DIM_X, MAX_BLOCK_DIM_Y, MAX_BLOCK_DIM_Z = MAX_THREADS, MAX_THREADS, MAX_BLOCK_Z
+    MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z = 2**31 - 1, MAX_GRID_YZ, MAX_GRID_YZ
+    MAX_SHARED_MEMORY_PER_BLOCK = 48 * 1024
+    MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = MAX_SHARED
+
+    def __enter__(self) -> "Device":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
+
+MemoryInfo = namedtuple("MemoryInfo", "free,total")
+
+
+class Context:
+    device = Device()
+
+    def synchronize(self) -> None:
+        pass
+
+    def get_memory_info(self) -> MemoryInfo:
+        return MemoryInfo(free=H100.dram_bytes, total=H100.dram_bytes)
+
+
+class Devices(list):
+    """cuda.gpus"""
+
+    @property
+    def current(self) -> Device:
+        return self[0]
+
+
+class Reduce:
+    """cuda.reduce: a function of two numbers, applied to all elements of an array, in Python."""
+
+    def __init__(self, functor: Callable) -> None:
+        self.functor = functor
+
+    def __call__(
+        self, arr: np.ndarray, size: int | None = None, res: np.ndarray | None = None,
+        init: object = 0, stream: object = 0,
+    ) -> object:  # fmt: skip
+        if arr.ndim != 1:
+            raise TypeError(f"arr has {arr.ndim} dimensions; cuda.reduce takes one")
+        numbers = np.asarray(arr)[:size]
+        with counted(self.functor), np.errstate(all="ignore"):  # integers wrap silently
+            result = functools.reduce(self.functor, numbers, numbers.dtype.type(init))
+        if res is None:
+            return result
+        res[0] = result
+        return None
+
+
+def _does_nothing(*arguments: object, **options: object) -> None:
+    pass
+
+
+def _nothing_around(*arguments: object, **options: object) -> nullcontext:
+    return nullcontext(arguments)
+
+
+def detect() -> bool:
+    print("Found 1 CUDA device: simt, a simulator, without a GPU.")
+    return True
+
+
+CONTEXT = Context()
+HOST: dict[str, object] = {
+    "to_device": to_device,
+    "device_array": device_array,
+    "device_array_like": device_array_like,
+    "pinned_array": unwritten_array,
+    "pinned_array_like": _like(unwritten_array),
+    **dict.fromkeys(("mapped_array", "managed_array"), mapped_array),
+    "mapped_array_like": _like(mapped_array),
+    "mapped": mapped,
+    "_auto_device": auto_device,
+    "as_cuda_array": as_cuda_array,
+    "is_cuda_array": is_cuda_array,
+    **dict.fromkeys(("vectorize", "guvectorize"), vectorize),
+    **dict.fromkeys(("pinned", "profiling", "defer_cleanup"), _nothing_around),
+    **dict.fromkeys(("synchronize", "close", "profile_start", "profile_stop"), _does_nothing),
+    **dict.fromkeys(
+        ("stream", "default_stream", "legacy_default_stream", "per_thread_default_stream"), Stream
+    ),
+    "external_stream": lambda pointer: Stream(),
+    "event": Event,
+    "event_elapsed_time": Event.elapsed_time,
+    "is_available": lambda: True,
+    "detect": detect,
+    "gpus": Devices([CONTEXT.device]),
+    "list_devices": lambda: Devices([CONTEXT.device]),
+    "current_context": lambda device_id=0: CONTEXT,
+    **dict.fromkeys(("get_current_device", "select_device"), lambda device_id=0: CONTEXT.device),
+    "require_context": lambda function: function,
+    **dict.fromkeys(("Reduce", "reduce"), Reduce),
+}
+
+
+def _loaded(*names: str) -> list[ModuleType]:
+    return [sys.modules[name] for name in names if name in sys.modules]
+
+
+def replacements() -> Iterator[tuple[object, str, object]]:
+    """What to replace in numba.cuda and numba_cuda_mlir.cuda, as far as they are loaded: where, the
+    name, and by what."""
+    from simt.private_names import CUDAGUFuncVectorize, CUDAVectorize
+
+    for module in _loaded(*CUDA_MODULES, f"{SUCCESSOR}.numba_cuda"):
+        yield from ((module, name, HOST[name]) for name in HOST.keys() & vars(module).keys())
+    for module in _loaded(*CUDA_MODULES):
+        if not hasattr(module.jit, "__wrapped__"):
+            yield module, "jit", remembering(module.jit)
+    for module in _loaded("numba.cuda.cudadrv.driver", f"{SUCCESSOR}.numba_cuda.cudadrv.driver"):
+        yield module, "device_memset", device_memset
+    ufuncs = [CUDAVectorize, CUDAGUFuncVectorize]
+    for module in _loaded(f"{SUCCESSOR}.numba_cuda.vectorizers"):
+        ufuncs += module.CUDAVectorize, module.CUDAGUFuncVectorize
+    yield from ((kind, "__init__", vectorize) for kind in ufuncs)
+
+
+@contextmanager
+def simulated(**options: object) -> Iterator[None]:
+    """Inside, programs that were not written for this package run without a GPU.
+
+    `kernel[grid, block](…)` runs in the simulator, and what numba.cuda and numba_cuda_mlir.cuda
+    have outside kernels, such as to_device, is replaced by HOST. Import the program inside, or at
+    least call it through `cuda.…`: a name that was imported before keeps its meaning.
+
+    options  those of `launch`, except shared_bytes
+    """
+    with ExitStack() as stack:
+        stack.enter_context(simulate(**options))
+        for where, name, by in list(replacements()):
+            stack.enter_context(mock.patch.object(where, name, by))
+        yield

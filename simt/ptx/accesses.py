@@ -1,0 +1,340 @@
+"""Instructions that access memory, or the other lanes of a warp.
+
+Source: NVIDIA, "Parallel Thread Execution ISA", chapter "Instruction Set".
+"""
+
+import operator
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from simt.gpus import WARP_SIZE
+from simt.ptx import numbers
+from simt.ptx.machine import Lanes, PtxFault, Step
+from simt.ptx.memory import WINDOWS, Space
+from simt.ptx.numbers import DTYPES
+from simt.ptx.operands import Operands, Read, parts_of
+from simt.ptx.parsing import Instruction
+
+ATOMIC = {
+    **{"add": operator.add, "min": min, "max": max, "exch": lambda old, new: new},
+    **{"and": operator.and_, "or": operator.or_, "xor": operator.xor},
+    "inc": lambda old, limit: old + 1 if old < limit else 0,
+    "dec": lambda old, limit: old - 1 if 0 < old <= limit else limit,
+    "cas": lambda old, expected, new: new if old == expected else old,
+}
+DEPTHS = {"m16n8k8": 8, "m16n8k16": 16}
+EVERY_LANE = np.uint32(0xFFFFFFFF)
+COPIES = ("ca", "cg", "commit_group", "wait_group", "wait_all")
+SPACES = ("global", "shared", "local", "param")
+# What their names may have besides: hints for caches, and order beyond that of barriers.
+ORDERED = ("relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys")
+HINTS = ("weak", "volatile", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc", "L1", "L2")
+# Where the windows of generic addresses start, and which one an address is in: below the first, it
+# is in no array of global memory.
+STARTS = sorted(WINDOWS.values())
+NAMES_OF_WINDOWS = ("global", *sorted(WINDOWS, key=WINDOWS.get))
+VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+SHUFFLES = ("up", "down", "bfly", "idx")
+VOTES = ("ballot", "any", "all", "uni")
+PLACE = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*(-?(?:0x)?[0-9A-Fa-f]+))?\s*\]")
+
+
+class Accesses(Operands):
+    """Translates the accesses of one machine."""
+
+    # Warps ------------------------------------------------------------------------------------
+
+    def _together(self, one: Instruction, members: Read, step: Step) -> Step:
+        """The step, for lanes whose warp has all lanes here that their masks name."""
+
+        def run(lanes: Lanes) -> None:
+            lanes = self.machine.meet(one, members(), lanes)
+            if lanes.any():
+                step(lanes)
+
+        return run
+
+    def _shuffle(self, one: Instruction) -> Step:
+        mode = one.words[2]
+        if mode not in SHUFFLES:
+            raise one.unknown()
+        target, _, there = one.operands[0].partition("|")
+        value, b, c, members = (self.read(operand, "u32") for operand in one.operands[1:5])
+        write, lane = self.write(target, "u32"), self.machine.lane
+        write_there = self.write(there, "pred") if there else None
+
+        def run(lanes: Lanes) -> None:
+            distance, clamp = (np.asarray(read()).astype(np.int64) for read in (b, c))
+            distance, segment, clamp = distance & 31, clamp >> 8 & 31, clamp & 31
+            last = lane & segment | clamp & ~segment
+            from_ = {
+                "up": lane - distance,
+                "down": lane + distance,
+                "bfly": lane ^ distance,
+                "idx": lane & segment | distance & ~segment,
+            }[mode]
+            inside = from_ >= last if mode == "up" else from_ <= last
+            threads = np.arange(len(lane)) - lane + np.where(inside, from_, lane)
+            named = members() >> (threads % WARP_SIZE).astype(np.uint32) & 1 == 1
+            if "sync" in self.machine.checks and (lanes & ~(lanes[threads] & named)).any():
+                raise PtxFault("sync", "a lane reads from one that isn't here, or not named", one)
+            write(np.broadcast_to(value(), len(lane))[threads], lanes)
+            if write_there:
+                write_there(inside, lanes)
+
+        return self._together(one, members, run)
+
+    def _active_mask(self, one: Instruction) -> Step:
+        write = self.write(one.operands[0], "u32")
+        return lambda lanes: write(self.machine.ballot(lanes), lanes)
+
+    def _vote(self, one: Instruction) -> Step:
+        mode, type_ = one.words[2], one.words[-1]
+        if mode not in VOTES:
+            raise one.unknown()
+        holds, members = self.predicate(one.operands[1]), self.read(one.operands[2], "u32")
+        write = self.write(one.operands[0], "u32" if mode == "ballot" else type_)
+
+        def run(lanes: Lanes) -> None:
+            yes = self.machine.ballot(np.broadcast_to(holds(), len(lanes)) & lanes) & members()
+            no = self.machine.ballot(~np.broadcast_to(holds(), len(lanes)) & lanes) & members()
+            results = {
+                "ballot": yes,
+                "any": yes != 0,
+                "all": no == 0,
+                "uni": (yes == 0) | (no == 0),
+            }
+            write(results[mode], lanes)
+
+        return self._together(one, members, run)
+
+    # Matrices ---------------------------------------------------------------------------------
+
+    def _mma(self, one: Instruction) -> Step:
+        """d = a * b + c: a warp's [16, k] times [k, 8] in 16-bit floats, plus [16, 8] float32."""
+        how, types = one.words[1:6], one.words[6:]
+        depth, type_ = DEPTHS[how[2]], types[1]
+        d, a, b, c = (parts_of(operand) for operand in one.operands)
+        if how != ("sync", "aligned", how[2], "row", "col") or type_ not in ("f16", "bf16"):
+            raise one.unknown()
+        if types != ("f32", type_, type_, "f32") or len(d) != 4 or len(c) != 4:
+            raise one.unknown()
+        if len(a) != depth // 4 or len(b) != depth // 8:
+            raise one.unknown()
+        writes = [self.write(name, "f32") for name in d]
+        left, right = ([self.read(name, f"{type_}x2") for name in names] for names in (a, b))
+        added = [self.read(name, "f32") for name in c]
+
+        def run(lanes: Lanes) -> None:
+            first, second = (np.stack([read() for read in each], axis=1) for each in (left, right))
+            third = [np.broadcast_to(read(), len(lanes)) for read in added]
+            result = numbers.matrix_product(first, second, np.stack(third, axis=1))
+            for n, write in enumerate(writes):
+                write(result[:, n], lanes)
+
+        return self._together(one, lambda: EVERY_LANE, run)
+
+    def _matrices(self, one: Instruction) -> Step:
+        """ldmatrix and stmatrix: one, two or four matrices of 8 x 8 halves. Lane 8 * m + r has the
+        address of row r of matrix m, and lane 4 * r + c the halves 2 * c and 2 * c + 1 of row r."""
+        is_store, turned = one.opcode == "stmatrix", "trans" in one.words
+        operand, data = one.operands if is_store else one.operands[::-1]
+        names = parts_of(data)
+        if one.words[1:5] != ("sync", "aligned", "m8n8", f"x{len(names)}"):
+            raise one.unknown()
+        kind = "write" if is_store else "read"
+        place = self._place(one, kind, space_of(one), operand, 16)
+        access = self._put_rows(names, turned) if is_store else self._take_rows(names, turned)
+
+        def run(lanes: Lanes) -> None:
+            has_row = lanes & (self.machine.lane < 8 * len(names))
+            memory, places = place(has_row)
+            access(memory, places[:, None] + np.arange(16), has_row, lanes)
+
+        return self._together(one, lambda: EVERY_LANE, run)
+
+    def _take_rows(self, names: list[str], turned: bool) -> Callable:
+        """ldmatrix, given the places of all rows and the lanes that have one."""
+        writes = [self.write(name, "b32") for name in names]
+        rows = np.zeros((self.machine.num_threads, 16), np.uint8)
+
+        def take(memory: Space, places: np.ndarray, has_row: np.ndarray, lanes: Lanes) -> None:
+            rows[has_row] = memory.data[places]
+            matrices = rows.view(np.uint16).reshape(-1, 4, 8, 8)  # [warp, matrix, row, column]
+            matrices = np.ascontiguousarray(matrices.swapaxes(2, 3) if turned else matrices)
+            for n, write in enumerate(writes):
+                write(matrices[:, n].view(np.uint32).reshape(-1), lanes)
+
+        return take
+
+    def _put_rows(self, names: list[str], turned: bool) -> Callable:
+        """stmatrix, given the same."""
+        reads = [self.read(name, "b32") for name in names]
+        matrices = np.zeros((self.machine.num_threads // WARP_SIZE, 4, 8, 8), np.uint16)
+
+        def put(memory: Space, places: np.ndarray, has_row: np.ndarray, _lanes: Lanes) -> None:
+            for n, read in enumerate(reads):
+                matrix = np.ascontiguousarray(read()).view(np.uint16).reshape(-1, 8, 8)
+                matrices[:, n] = matrix.swapaxes(1, 2) if turned else matrix
+            memory.data[places] = matrices.reshape(-1, 8)[has_row].view(np.uint8)
+            memory.written[places] = True
+
+        return put
+
+    # Memory -----------------------------------------------------------------------------------
+
+    def _address(self, operand: str) -> Read:
+        """The addresses of all threads."""
+        base, offset = PLACE.fullmatch(operand).groups()
+        offset = int(offset or "0", 0)
+        if base in self.kernel.variables:
+            number = self.kernel.variables[base].offset + offset
+            places = np.full(self.machine.num_threads, number, np.int64)
+            return lambda: places
+        type_ = f"u{8 * self.machine.registers[base].itemsize}"
+        read, moved = self.read(base, type_), DTYPES[type_].type(offset % 2 ** int(type_[1:]))
+        return lambda: (read() + moved).astype(np.int64)  # wraps around in 32 bits, too
+
+    def _place(
+        self, one: Instruction, kind: str, space: str, operand: str, num_bytes: int
+    ) -> Callable:
+        """A function of the lanes: the space they access, and the places in its data.
+
+        space      "" if the addresses are generic
+        num_bytes  that a lane accesses
+        """
+        address = self._address(operand)
+        variable = self.kernel.variables.get(PLACE.fullmatch(operand)[1])
+        if space == "param" and variable:
+            space = variable.space
+
+        def place(lanes: Lanes) -> tuple:
+            addresses = address()[lanes]
+            here = space or NAMES_OF_WINDOWS[np.searchsorted(STARTS, addresses[0], side="right")]
+            if not space or here == "global":
+                addresses = addresses - WINDOWS[here]
+            return self.machine.locate(one, kind, here, addresses, num_bytes, lanes)
+
+        return place
+
+    def _space_by_space(self, one: Instruction, operand: str, step: Step) -> Step:
+        """The step of an access; if its addresses are generic, for the lanes of each space in
+        turn."""
+        if space_of(one):
+            return step
+        address = self._address(operand)
+
+        def run(lanes: Lanes) -> None:
+            spaces = np.searchsorted(STARTS, address(), side="right")
+            for number in np.unique(spaces[lanes]):
+                step(lanes & (spaces == number))
+
+        return run
+
+    def _load_or_store(self, one: Instruction) -> Step:
+        is_store = one.opcode == "st"
+        operand, data = one.operands if is_store else one.operands[::-1]
+        parts = parts_of(data) if data.startswith("{") else [data]
+        one.require(*SPACES, *ORDERED, *HINTS, *VECTORS)
+        if len(parts) != (sum(VECTORS.get(word, 0) for word in one.words) or 1):
+            raise one.unknown()
+        if is_store and PLACE.fullmatch(operand)[1] in self.kernel.parameters:  # read-only
+            raise one.unknown()
+        type_, dtype = one.type, DTYPES[one.type]
+        kind, num_bytes = "write" if is_store else "read", dtype.itemsize * len(parts)
+        place = self._place(one, kind, space_of(one), operand, num_bytes)
+        raw = np.dtype(f"u{dtype.itemsize}") if dtype.kind == "f" else dtype
+        if is_store:
+            reads = [self.read(name, type_) for name in parts]
+
+            def store(lanes: Lanes) -> None:
+                memory, places = place(lanes)
+                items, first = memory.items(raw), places // dtype.itemsize
+                for n, read in enumerate(reads):
+                    value = np.broadcast_to(read(), len(lanes))[lanes]
+                    items[first + n] = np.ascontiguousarray(value).view(raw)
+                memory.write(places, num_bytes)
+
+            return self._space_by_space(one, operand, store)
+        writes = [self.write(name, type_) for name in parts]
+        values = np.zeros(self.machine.num_threads, raw)
+
+        def load(lanes: Lanes) -> None:
+            memory, places = place(lanes)
+            items, first = memory.items(raw), places // dtype.itemsize
+            for n, write in enumerate(writes):
+                values[lanes] = items[first + n]
+                write(values.view(dtype), lanes)
+
+        return self._space_by_space(one, operand, load)
+
+    def _copy(self, one: Instruction) -> Step:
+        """cp.async: the bytes arrive at once, but count as written when their thread has waited."""
+        machine, what = self.machine, one.words[2]
+        if one.words[1] != "async" or what not in COPIES or "L2::cache_hint" in one.words:
+            raise one.unknown()
+        if what == "commit_group":
+            return lambda lanes: machine.copies.commit(lanes)
+        if what.startswith("wait"):
+            most = int(one.operands[0], 0) if what == "wait_group" else None
+            return lambda lanes: machine.wait_for_copies(most, lanes)
+        target, source, size, *rest = one.operands
+        num_bytes, taken = int(size, 0), rest[0] if rest else size
+        if num_bytes not in (4, 8, 16) or self.kernel.registers.get(taken) == "pred":
+            raise one.unknown()
+        taken = self.read(taken, "u32")  # so many bytes; the others become zero
+        to = self._place(one, "write", "shared", target, num_bytes)
+        from_ = self._place(one, "read", "global", source, num_bytes)
+
+        def copy(lanes: Lanes) -> None:
+            values = np.zeros((machine.num_threads, num_bytes), np.uint8)
+            read = lanes & (taken() != 0)
+            if (read & (taken() != num_bytes)).any():  # a part of the bytes
+                raise one.unknown()
+            if read.any():
+                memory, places = from_(read)
+                values[read] = memory.data[places[:, None] + np.arange(num_bytes)]
+            memory, places = to(lanes)
+            places = places[:, None] + np.arange(num_bytes)
+            memory.data[places], memory.written[places] = values[lanes], False
+            machine.copies.add(one, np.flatnonzero(lanes), places)
+
+        return copy
+
+    def _atomic(self, one: Instruction) -> Step:
+        """One lane after another, in the order of their numbers."""
+        operation = next(word for word in one.words if word in ATOMIC)
+        type_, dtype = one.type, DTYPES[one.type]
+        if (type_ not in ("f32", "f64") and type_[0] not in "usb") or type_ == "bf16":
+            raise one.unknown()
+        has_result = one.opcode == "atom"
+        num_given = 2 if operation == "cas" else 1
+        one.require(*SPACES, *ORDERED, operation, operands=has_result + 1 + num_given)
+        target = one.operands[has_result]
+        place = self._place(one, "atomic", space_of(one), target, dtype.itemsize)
+        reads = [self.read(operand, type_) for operand in one.operands[has_result + 1 :]]
+        write = self.write(one.operands[0], type_) if has_result else None
+        old = np.zeros(self.machine.num_threads, dtype)
+
+        def run(lanes: Lanes) -> None:
+            memory, places = place(lanes)
+            items = memory.items(dtype)
+            values = [np.broadcast_to(read(), len(lanes)) for read in reads]
+            combine = ATOMIC[operation]
+            if (operation, type_, memory.name) == ("add", "f32", "global"):
+                combine = numbers.flushed_sum
+            for thread, at in zip(np.flatnonzero(lanes), places // dtype.itemsize, strict=True):
+                old[thread] = items[at]
+                items[at] = combine(old[thread], *(value[thread] for value in values))
+            if write:
+                write(old, lanes)
+
+        return self._space_by_space(one, target, run)
+
+
+def space_of(one: Instruction) -> str:
+    """The space that an instruction's name has; "" if its addresses are generic."""
+    words = (word.partition("::")[0] for word in one.words)
+    return next((word for word in words if word in SPACES), "")

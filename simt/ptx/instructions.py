@@ -1,0 +1,336 @@
+"""PTX instructions as Python functions.
+
+A Translator makes a Step of an instruction: a function that executes it for the lanes it is given.
+
+Source: NVIDIA, "Parallel Thread Execution ISA", chapter "Instruction Set".
+"""
+
+from collections.abc import Callable
+from functools import partial
+from inspect import signature
+
+import numpy as np
+
+from simt.gpus import WARP_SIZE
+from simt.ptx import numbers
+from simt.ptx.accesses import Accesses, space_of
+from simt.ptx.machine import DONE, FENCES, Lanes, PtxFault, Step
+from simt.ptx.memory import WINDOWS
+from simt.ptx.numbers import DTYPES, WIDER, size_of
+from simt.ptx.operands import Read, parts_of
+from simt.ptx.parsing import Instruction, PtxError
+
+COMPARISONS = {
+    **{"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal},
+    **{"gt": np.greater, "ge": np.greater_equal, "lo": np.less, "ls": np.less_equal},
+    **{"hi": np.greater, "hs": np.greater_equal},
+}
+JOINED = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+INTEGER = {
+    **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "mad": lambda a, b, c: a * b + c},
+    **{"min": np.minimum, "max": np.maximum, "neg": np.negative, "abs": np.abs},
+    **{"div": numbers.quotient, "rem": np.fmod},
+}
+FLOAT = {
+    **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": numbers.fma},
+    **{"mad": numbers.fma, "min": numbers.lesser, "max": numbers.greater},
+    **{"neg": np.negative, "abs": np.abs, "copysign": lambda a, b: np.copysign(b, a)},
+    **{"div": np.divide, "rcp": np.reciprocal, "sqrt": np.sqrt, "ex2": numbers.exp2},
+    **{"rsqrt": lambda a: 1 / np.sqrt(a), "lg2": np.log2, "tanh": np.tanh},
+    **{"sin": np.sin, "cos": np.cos},
+}
+BITS = {
+    **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert},
+    **{"shl": numbers.shifted_left, "shr": numbers.shifted_right},
+    **{"popc": numbers.count_ones, "clz": numbers.count_leading_zeros},
+    **{"lop3": numbers.lut3, "prmt": numbers.permuted_bytes, "brev": numbers.reversed_bits},
+    **{"bfe": numbers.bits_of, "bfi": numbers.with_bits},
+}
+NOTHING_TO_DO = ("nanosleep", "pragma", "call")
+
+
+def num_values(function: Callable) -> int:
+    """How many numbers it computes with."""
+    return getattr(function, "nin", 0) or len(signature(function).parameters)
+
+
+def do_nothing(_lanes: Lanes) -> None:
+    pass
+
+
+class Translator(Accesses):
+    """Makes the steps of one machine."""
+
+    def step(self, instruction: Instruction) -> Step:
+        """The instruction, executed by the lanes whose guard lets them."""
+        try:
+            step = self._step(instruction)
+            return self._guarded(instruction, step) if instruction.guard else step
+        except PtxError:
+            raise
+        except Exception as error:  # whatever an operand that isn't expected leads to
+            raise instruction.unknown() from error
+
+    def _guarded(self, instruction: Instruction, step: Step) -> Step:
+        guard = self.predicate(instruction.guard)
+
+        def run(lanes: Lanes) -> None:
+            lanes = lanes & guard()
+            if lanes.any():
+                step(lanes)
+
+        return run
+
+    def _step(self, one: Instruction) -> Step:
+        opcode = one.opcode
+        if one.words == ("call", "unknown"):
+            what = "the text has no such function"
+            raise PtxError(f"line {one.line} of the PTX: {what}: {one.text}")
+        if opcode in NOTHING_TO_DO:
+            return do_nothing
+        if opcode in FENCES:
+            return lambda lanes: self.machine.fence(one, lanes)
+        if opcode in ("bra", "ret", "exit", "trap", "bar", "barrier"):
+            return self._control(one)
+        if opcode in ("ld", "ldu", "st"):
+            return self._load_or_store(one)
+        if opcode in ("atom", "red"):
+            return self._atomic(one)
+        own = {
+            **{"mov": self._mov, "cvta": self._cvta, "cvt": self._cvt, "setp": self._setp},
+            **{"selp": self._selp, "shf": self._funnel},
+            **{"shfl": self._shuffle, "vote": self._vote},
+            **{"mma": self._mma, "cp": self._copy},
+            **dict.fromkeys(("ldmatrix", "stmatrix"), self._matrices),
+            "activemask": self._active_mask,
+        }
+        if opcode in own:
+            return own[opcode](one)
+        if opcode in BITS:
+            return self._bits(one)
+        return self._float(one) if one.type.startswith(("f", "bf")) else self._integer(one)
+
+    # Control ----------------------------------------------------------------------------------
+
+    def _control(self, one: Instruction) -> Step:
+        machine, opcode = self.machine, one.opcode
+        if opcode == "trap":
+
+            def trap(_lanes: Lanes) -> None:
+                raise PtxFault("sync", "the kernel stopped itself (trap)", one)
+
+            return trap
+        if "warp" in one.words:
+            return self._sync_warp(one)
+        if opcode in ("bar", "barrier"):
+            if one.operands != ("0",):
+                raise one.unknown()
+            return lambda lanes: machine.wait(one, lanes)
+        labels = self.kernel.labels
+        there = next(labels[n] for n in one.operands if n in labels) if opcode == "bra" else DONE
+        there = there if there < len(self.kernel.instructions) else DONE
+
+        def go(lanes: Lanes) -> None:
+            machine.next[lanes] = there
+
+        return go
+
+    def _sync_warp(self, one: Instruction) -> Step:
+        members = self.read(one.operands[0], "u32")
+
+        def run(lanes: Lanes) -> None:
+            order, masks = self.machine.ordering, np.broadcast_to(members(), len(lanes))
+            for warp in np.unique(np.flatnonzero(lanes) // WARP_SIZE) if order else ():
+                its = slice(warp * WARP_SIZE, (warp + 1) * WARP_SIZE)
+                for mask in np.unique(masks[its][lanes[its]]):
+                    order.syncwarp(int(warp), np.flatnonzero(lanes[its] & (masks[its] == mask)))
+
+        return self._together(one, members, run)
+
+    # Arithmetic -------------------------------------------------------------------------------
+
+    def _integer(self, one: Instruction) -> Step:
+        words, type_, opcode = one.words, one.type, one.opcode
+        one.require("lo", "hi", "wide", operands=1 + num_values(INTEGER[opcode]))
+        if "wide" in words:
+            wide = WIDER[type_]
+            reads = [self._wide(operand, type_, wide) for operand in one.operands[1:3]]
+            reads += [self.read(operand, wide) for operand in one.operands[3:]]
+            return self._result(one.operands[0], wide, INTEGER[opcode], *reads)
+        reads = self._reads(one, type_)
+        if "hi" not in words:
+            return self._result(one.operands[0], type_, INTEGER[opcode], *reads)
+
+        def high(a: np.ndarray, b: np.ndarray, c: int = 0) -> np.ndarray:
+            return numbers.high_half(a, b, type_) + DTYPES[type_].type(c)
+
+        return self._result(one.operands[0], type_, high, *reads)
+
+    def _wide(self, operand: str, type_: str, wide: str) -> Read:
+        read = self.read(operand, type_)
+        return lambda: np.asarray(read()).astype(DTYPES[wide])
+
+    def _float(self, one: Instruction) -> Step:
+        words, type_, narrow = one.words, one.type, numbers.narrow(one.type)
+        function, flush, is_fma = FLOAT[one.opcode], "ftz" in words, one.opcode == "fma"
+        allowed = ["rn", "approx", "full"]
+        if not narrow:
+            allowed += ["ftz", "sat"]
+        elif is_fma:
+            function = numbers.fma_of_halves
+        if is_fma and type_ == "f32" and "rm" in words:
+            function, allowed = numbers.fma_down, ["rm", "ftz", "sat"]
+        one.require(*allowed, operands=1 + num_values(function))
+
+        def compute(*values: np.ndarray) -> np.ndarray:
+            values = [numbers.flushed(value) for value in values] if flush else values
+            result = function(*values)
+            result = numbers.flushed(result) if flush else result
+            return numbers.saturated(result) if "sat" in words else result
+
+        return self._result(one.operands[0], type_, compute, *self._reads(one, type_))
+
+    def _bits(self, one: Instruction) -> Step:
+        opcode, type_ = one.opcode, one.type
+        one.require(operands=1 + num_values(BITS[opcode]))
+        result = "u32" if opcode in ("popc", "clz") else type_
+        if opcode in ("shl", "shr", "bfe", "bfi"):
+            count = 1 if opcode != "bfi" else 2
+            reads = [self.read(operand, type_) for operand in one.operands[1 : 1 + count]]
+            reads += [self.read(operand, "u32") for operand in one.operands[1 + count :]]
+            values = [lambda read=read: np.atleast_1d(read()) for read in reads]
+            return self._result(one.operands[0], result, BITS[opcode], *values)
+        if opcode == "lop3":
+            table, reads = int(one.operands[4], 0), self._reads(one, type_)[:3]
+            function = partial(numbers.lut3, table=table)
+            return self._result(one.operands[0], type_, function, *reads)
+        return self._result(one.operands[0], result, BITS[opcode], *self._reads(one, type_))
+
+    def _funnel(self, one: Instruction) -> Step:
+        """shf: 32 bits of the 64 in b:a, from a distance."""
+        left, wrap = one.words[1] == "l", one.words[2] == "wrap"
+        reads = self._reads(one, "u32")
+
+        def run(a: np.ndarray, b: np.ndarray, distance: np.ndarray) -> np.ndarray:
+            n = distance & np.uint32(31) if wrap else np.minimum(distance, np.uint32(32))
+            n = np.asarray(n, np.uint64)
+            both = np.asarray(b, np.uint64) << np.uint64(32) | np.asarray(a, np.uint64)
+            return (both << n) >> np.uint64(32) if left else both >> n
+
+        return self._result(one.operands[0], "u32", run, *reads)
+
+    # Moves and conversions --------------------------------------------------------------------
+
+    def _mov(self, one: Instruction) -> Step:
+        target, source = one.operands
+        if not (target.startswith("{") or source.startswith("{")):
+            return self._result(
+                one.operands[0], one.type, lambda value: value, self.read(source, one.type)
+            )
+        parts = parts_of(source if source.startswith("{") else target)
+        part = f"u{8 * size_of(one.type) // len(parts)}"
+        whole = f"u{8 * size_of(one.type)}"
+        if source.startswith("{"):
+            reads = [self.read(name, part) for name in parts]
+
+            def pack(*values: np.ndarray) -> np.ndarray:
+                each = np.broadcast_arrays(*map(np.atleast_1d, values))
+                return np.stack(each, 1).view(DTYPES[whole])[:, 0]
+
+            return self._result(target, whole, pack, *reads)
+        read, writes = self.read(source, whole), [self.write(name, part) for name in parts]
+
+        def unpack(lanes: Lanes) -> None:
+            pieces = np.ascontiguousarray(np.atleast_1d(read())).view(DTYPES[part])
+            for number, write in enumerate(writes):
+                write(pieces.reshape(-1, len(parts))[:, number].copy(), lanes)
+
+        return unpack
+
+    def _cvta(self, one: Instruction) -> Step:
+        space = space_of(one)
+        window = WINDOWS[space] if space != "global" else 0
+        move = DTYPES[one.type].type(window)
+        function = np.subtract if "to" in one.words else np.add
+        read = self.read(one.operands[1], one.type)
+        return self._result(one.operands[0], one.type, lambda value: function(value, move), read)
+
+    def _cvt(self, one: Instruction) -> Step:
+        target, source = one.words[-2:]
+        if target.endswith("x2"):
+            return self._cvt_pair(one, target, source)
+        rounding = next((word for word in one.words if word in numbers.ROUNDINGS), None)
+        flush, bits = "ftz" in one.words, 8 * size_of(target)
+        nan = 1 << bits - 1 if source == "f64" or bits == 64 else 0
+        is_integer = target[0] in "us"
+        modifiers = ("rn", "ftz") if is_integer else ("rn", "ftz", "sat")
+        one.require(*modifiers, *numbers.ROUNDINGS, target, operands=2)
+
+        def convert(value: np.ndarray) -> np.ndarray:
+            value = numbers.flushed(value) if flush and source == "f32" else np.asarray(value)
+            if source[0] in "fb" and is_integer:
+                return numbers.to_integer(value, target, rounding, nan)
+            if rounding:
+                value = numbers.ROUNDINGS[rounding](value)
+            if "sat" in one.words:
+                value = numbers.saturated(value)
+            value = value if numbers.narrow(target) else value.astype(DTYPES[target])
+            return numbers.flushed(value) if flush and target == "f32" else value
+
+        return self._result(one.operands[0], target, convert, self.read(one.operands[1], source))
+
+    def _cvt_pair(self, one: Instruction, target: str, source: str) -> Step:
+        """Two float32 become a pair, the first its upper half; 8-bit floats become float16."""
+        of_8_bits = ("e4m3x2", "e5m2x2")
+        expected = ["cvt", "rn", *["satfinite"] * (target in of_8_bits), target, source]
+        if list(one.words) != expected or (source, target) not in (
+            *(("f32", pair) for pair in ("f16x2", "bf16x2", *of_8_bits)),
+            *((pair, "f16x2") for pair in of_8_bits),
+        ):
+            raise one.unknown()
+        reads = [self.read(operand, source) for operand in one.operands[:0:-1]]  # the lower first
+
+        def pair(*values: np.ndarray) -> np.ndarray:
+            return np.column_stack(np.broadcast_arrays(*values))
+
+        return self._result(one.operands[0], target, pair, *reads)
+
+    def _setp(self, one: Instruction) -> Step:
+        words, type_ = one.words, one.type
+        name, is_float = words[1], type_.startswith(("f", "bf"))
+        join = next((JOINED[word] for word in words if word in JOINED), None)
+        one.require(name, "ftz", *JOINED, operands=4 if join else 3)
+        unordered = is_float and name in ("equ", "neu", "ltu", "leu", "gtu", "geu")
+        a, b = (self.read(operand, type_) for operand in one.operands[1:3])
+        other = self.predicate(one.operands[3]) if join else None
+        first, _, second = one.operands[0].partition("|")
+        writes = [self.write(target, "pred") for target in (first, second) if target]
+        if name not in ("num", "nan") and name[:2] not in COMPARISONS:
+            raise one.unknown()
+        if type_ == "pred" or type_.endswith("x2"):
+            raise one.unknown()
+
+        def compare() -> np.ndarray:
+            x, y = (numbers.flushed(read()) if "ftz" in words else read() for read in (a, b))
+            nan = np.isnan(x) | np.isnan(y) if is_float else False
+            if name in ("num", "nan"):
+                return nan if name == "nan" else ~nan
+            holds = COMPARISONS[name[:2]](x, y)
+            return holds | nan if unordered else holds & ~np.asarray(nan)
+
+        def run(lanes: Lanes) -> None:
+            holds = compare()
+            values = holds, ~holds
+            if join:
+                values = [join(value, other()) for value in values]
+            for write, value in zip(writes, values, strict=False):
+                write(value, lanes)
+
+        return run
+
+    def _selp(self, one: Instruction) -> Step:
+        a, b = (self.read(operand, one.type) for operand in one.operands[1:3])
+        chosen = self.predicate(one.operands[3])
+        return self._result(
+            one.operands[0], one.type, lambda p, x, y: np.where(p, x, y), chosen, a, b
+        )

@@ -1,0 +1,377 @@
+"""All threads of several thread blocks side by side: a register is an array, one item per thread.
+
+Each thread has a program counter, the number of its next instruction. The lowest is executed
+first, by all threads that are there, so that threads which took different ways meet again where
+the ways join. A basic block is translated once, to Python functions, one per instruction.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from simt.gpus import WARP_SIZE
+from simt.ptx.memory import Copies, Space
+from simt.ptx.numbers import size_of
+from simt.ptx.parsing import Instruction, Kernel, PtxError, round_up
+from simt.races import PLACE, PLACES, THREADS, Ordering, record
+from simt.tracebacks import ShortInNotebooks
+
+Size = tuple[int, int, int]
+DONE = np.iinfo(np.int64).max  # the counter of a thread that has ended
+WAITING = DONE - 1  # and of one that waits at a barrier
+MEETING = DONE - 2  # stands for that of a lane that waits for others of its warp
+# Loads and stores with these are ordered as atomics are: several at once are no race.
+STRONG = {"volatile", "relaxed", "acquire", "release"}
+# Words of an instruction that has a fence before its access, or after it.
+RELEASES, ACQUIRES = {"release", "acq_rel"}, {"acquire", "acq_rel"}
+FENCES = ("membar", "fence")
+ENDS_A_BLOCK = ("bra", "ret", "exit", "bar", "barrier", "trap")
+# Each is a basic block of its own: lanes may wait before it.
+MEETS = ("shfl", "vote", "bar", "barrier", "mma", "ldmatrix", "stmatrix")
+
+
+class PtxFault(ShortInNotebooks, RuntimeError):
+    """A mistake in a kernel, found while it ran; the message says what, where and by whom.
+
+    check  "memory", "init", "race" or "sync"
+    """
+
+    def __init__(self, check: str, what: str, instruction: Instruction) -> None:
+        super().__init__(f"{check}: {what}\n  {instruction}")
+        self.check, self.instruction = check, instruction
+
+
+def is_fence(one: Instruction) -> bool:
+    return one.opcode in FENCES or bool((RELEASES | ACQUIRES) & set(one.words))
+
+
+Lanes = np.ndarray  # [num_threads] bool: the threads that execute an instruction
+Step = Callable[[Lanes], None]
+
+
+class Access(NamedTuple):
+    """One execution of a load, store or atomic: who, and which bytes."""
+
+    instruction: Instruction
+    kind: str
+    space: str
+    blocks: np.ndarray
+    threads: np.ndarray
+    addresses: np.ndarray
+    num_bytes: int
+
+
+class Machine:
+    """Runs the thread blocks of a launch, some of them side by side at a time.
+
+    memory      space -> its bytes
+    log         what the accesses did, in order
+    num_issued  first instruction of a basic block -> warps that executed it
+    copies      what cp.async hasn't copied yet
+    ordering    what the barriers of a thread block order; None: races aren't looked for
+    next        [num_threads] number of each thread's next instruction, or DONE, or WAITING
+    resume      [num_threads] where a thread goes on after the barrier at which it waits
+    at_barriers for each opening of barriers: which thread blocks waited, and their shared memory
+    meeting     [num_threads] whether a thread waits for other lanes that its next instruction names
+    goes_on     whether those that wait so go on without these lanes, because nobody else can
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: Size,
+        block: Size,
+        entry: Space,
+        global_memory: Space,
+        checks: Sequence[str],
+        max_steps: int,
+        shared_bytes: int = 0,
+        keeps_shared: bool = False,
+    ) -> None:
+        self.kernel, self.grid, self.block = kernel, grid, block
+        self.checks, self.max_steps, self.shared_bytes = checks, max_steps, shared_bytes
+        if "race" in checks and len(kernel.instructions) > PLACES:
+            length = len(kernel.instructions)
+            raise PtxError(
+                f"{kernel.name} has {length:,} instructions; a race check takes {PLACES:,}"
+            )
+        self.num_blocks = 1 if "race" in checks else int(np.prod(grid))  # side by side
+        per_block = int(np.prod(block))
+        self.per_block = round_up(per_block, WARP_SIZE)  # with the idle lanes
+        self.num_threads = self.per_block * self.num_blocks
+        number = np.arange(self.num_threads)
+        self.thread, self.lane = number % self.per_block, number % WARP_SIZE
+        self.exists = self.thread < per_block
+        size = kernel.num_bytes["shared"]
+        if kernel.dynamic_offset is not None:
+            size = kernel.dynamic_offset + shared_bytes
+        self.memory = {
+            "global": global_memory,
+            "entry": entry,
+            "shared": Space("shared", size, self.num_blocks, number // self.per_block),
+            "local": Space("local", kernel.num_bytes["local"], self.num_threads, number),
+            "param": Space("param", kernel.num_bytes["param"], self.num_threads, number),
+        }
+        self.registers = {
+            name: np.zeros(self.num_threads, bool if type_ == "pred" else f"u{size_of(type_)}")
+            for name, type_ in kernel.registers.items()
+        }
+        self.log: list[Access] = []
+        self.num_issued: Counter[int] = Counter()
+        self.ordering: Ordering | None = None
+        self.keeps_shared = keeps_shared
+        self.at_barriers: list[tuple[np.ndarray, np.ndarray]] = []
+        self.steps: dict[int, list[Step]] = {}
+
+    def run(self, translate: Callable[[Instruction], Step]) -> None:
+        """Run all thread blocks. Raises PtxFault for the first mistake.
+
+        translate  makes the step of an instruction
+        """
+        interval, births = 1, [] if any(map(is_fence, self.kernel.instructions)) else None
+        for first in range(0, int(np.prod(self.grid)), self.num_blocks):
+            self._begin(first)
+            if "race" in self.checks:
+                self.ordering = Ordering(self.per_block, interval, births)
+            with np.errstate(all="ignore"):
+                self._run_blocks(translate)
+            interval = self.ordering.interval + 1 if self.ordering else interval
+
+    def _begin(self, first: int) -> None:
+        """Put the thread blocks from this number on at the start."""
+        self.block_of = first + np.arange(self.num_threads) // self.per_block
+        self.next = np.where(self.exists, 0, DONE)
+        self.resume = np.zeros(self.num_threads, np.int64)
+        self.meeting, self.goes_on = np.zeros(self.num_threads, bool), False
+        self.copies = Copies(self.num_threads)
+        self.special = self._special()
+        for space in ("shared", "local", "param"):
+            self.memory[space].clear()
+
+    def _special(self) -> dict[str, np.ndarray | int]:
+        found: dict[str, np.ndarray | int] = {
+            "%laneid": self.lane,
+            "%warpid": self.thread // WARP_SIZE,
+            "%dynamic_smem_size": self.shared_bytes,
+            "WARP_SZ": WARP_SIZE,
+        }
+        for sizes, numbers, shape, number in (
+            ("ntid", "tid", self.block, self.thread),
+            ("nctaid", "ctaid", self.grid, self.block_of),
+        ):
+            for axis, letter in enumerate("xyz"):
+                before = int(np.prod(shape[:axis]))
+                found[f"%{sizes}.{letter}"] = shape[axis]
+                found[f"%{numbers}.{letter}"] = number // before % shape[axis]
+        return found
+
+    # Running ----------------------------------------------------------------------------------
+
+    def _run_blocks(self, translate: Callable[[Instruction], Step]) -> None:
+        instructions = self.kernel.instructions
+        for _ in range(self.max_steps):
+            at = int(np.where(self.meeting, MEETING, self.next).min())
+            if at == DONE:
+                return
+            if at == MEETING and "sync" in self.checks:
+                raise self._missing()
+            if at == MEETING:  # they go on without the others
+                self.meeting[:], self.goes_on = False, True
+                continue
+            if at == WAITING:
+                self._open_barrier()
+                continue
+            if at not in self.steps:
+                self.steps[at] = list(map(translate, instructions[at : self.ends[at]]))
+            lanes = self.next == at
+            self.meeting[lanes] = False
+            self.num_issued[at] += int(self.warps(lanes).any(axis=1).sum())
+            self.next[lanes] = self.ends[at] if self.ends[at] < len(instructions) else DONE
+            for step in self.steps[at]:
+                step(lanes)
+            self.goes_on = False
+        what = f"still running after {self.max_steps:,} basic blocks"
+        raise PtxFault("sync", what, instructions[at])
+
+    @cached_property
+    def ends(self) -> dict[int, int]:
+        """First instruction of each basic block -> the first one behind it."""
+        instructions = self.kernel.instructions
+        starts = {0, *self.kernel.labels.values()}
+        starts |= {n + 1 for n, one in enumerate(instructions) if one.opcode in ENDS_A_BLOCK}
+        starts |= {
+            n + k for n, one in enumerate(instructions) if one.opcode in MEETS for k in (0, 1)
+        }
+        ordered = sorted(start for start in starts if start < len(instructions))
+        return dict(zip(ordered, [*ordered[1:], len(instructions)], strict=True))
+
+    def warps(self, values: np.ndarray) -> np.ndarray:
+        """[num_warps, 32] of a value per thread."""
+        return values.reshape(-1, WARP_SIZE)
+
+    # Warps ------------------------------------------------------------------------------------
+
+    def ballot(self, holds: np.ndarray) -> np.ndarray:
+        """[num_threads] uint32: which lanes of its warp it holds for, as a mask."""
+        bits = self.warps(holds).astype(np.uint64) << np.arange(WARP_SIZE, dtype=np.uint64)
+        return np.repeat(bits.sum(axis=1).astype(np.uint32), WARP_SIZE)
+
+    def meet(self, one: Instruction, members: np.ndarray, lanes: Lanes) -> Lanes:
+        """The lanes whose masks name none that isn't here. The others wait before the instruction
+        until those arrive."""
+        members = np.broadcast_to(members, len(lanes))
+        if "sync" in self.checks:
+            self._require_members(one, members, lanes)
+        missing = self.exists & ~lanes
+        if self.goes_on or not missing.any():
+            return lanes
+        waits = lanes & (members & self.ballot(missing) != 0)
+        self.next[waits], self.meeting[waits] = one.number, True
+        return lanes & ~waits
+
+    def _require_members(self, one: Instruction, members: np.ndarray, lanes: Lanes) -> None:
+        """Every lane is in its own mask, and those here that it names have the same mask."""
+        stranger = lanes & (members >> self.lane.astype(np.uint32) & 1 == 0)
+        if stranger.any():
+            what = f"{self.name(int(np.argmax(stranger)))} isn't in the mask that it names"
+            raise PtxFault("sync", what, one)
+        masks, here = self.warps(members), self.warps(lanes)
+        if ((masks == masks[:, :1]) | ~here).all():
+            return
+        named = masks[:, :, None] >> np.arange(WARP_SIZE, dtype=np.uint32) & 1 == 1
+        differs = masks[:, :, None] != masks[:, None, :]
+        differs &= named & here[:, :, None] & here[:, None, :]
+        if differs.any():
+            warp, lane, other = np.argwhere(differs)[0]
+            first = warp * WARP_SIZE
+            what = f"{self.name(first + lane)} and {self.name(first + other)} have different masks"
+            raise PtxFault("sync", what, one)
+
+    def _missing(self) -> PtxFault:
+        """Nobody can go on, and some lanes wait for others of their warp."""
+        waits = int(np.argmax(self.meeting))
+        warp = slice(waits // WARP_SIZE * WARP_SIZE, (waits // WARP_SIZE + 1) * WARP_SIZE)
+        away = warp.start + int(np.argmax(self.exists[warp] & ~self.meeting[warp]))
+        what = f"{self.name(away)} isn't here, but its lane is in the mask"
+        return PtxFault("sync", what, self.kernel.instructions[self.next[waits]])
+
+    # Barriers ---------------------------------------------------------------------------------
+
+    def wait(self, barrier: Instruction, lanes: Lanes) -> None:
+        self.resume[lanes] = barrier.number + 1
+        self.next[lanes] = WAITING
+
+    def _open_barrier(self) -> None:
+        """All threads of the thread blocks wait or have ended. Those of one block must be at the
+        same barrier, and none may have ended."""
+        resume = np.where(self.next == WAITING, self.resume, DONE).reshape(-1, self.per_block)
+        exists = self.exists.reshape(resume.shape)
+        lowest = resume.min(axis=1, keepdims=True)
+        waits = lowest != DONE
+        away = exists & waits & (resume != lowest)
+        if "sync" in self.checks and away.any():
+            first = int(np.flatnonzero(away.reshape(-1))[0])
+            other = int(resume.reshape(-1)[first])
+            at = self.kernel.instructions[int(lowest[first // self.per_block, 0]) - 1]
+            does = "has ended"
+            if other != DONE:
+                does = f"waits at line {self.kernel.instructions[other - 1].line}"
+            what = f"a barrier that not all threads reach: {self.name(first)} {does}"
+            raise PtxFault("sync", what, at)
+        if self.keeps_shared:
+            shared = self.memory["shared"].data.reshape(self.num_blocks, -1)
+            self.at_barriers.append((waits[:, 0], shared.copy()))
+        waiting = self.next == WAITING
+        self.next[waiting] = self.resume[waiting]
+        if self.ordering is not None:
+            self.ordering.barrier()
+
+    def fence(self, one: Instruction, lanes: Lanes) -> None:
+        if self.ordering is not None:
+            scope = "block" if "cta" in one.words else "grid"
+            self.ordering.fence(np.flatnonzero(lanes), scope)
+
+    # Memory -----------------------------------------------------------------------------------
+
+    def wait_for_copies(self, most: int | None, lanes: Lanes) -> None:
+        """All but the last `most` groups of the lanes' copies have arrived; None: all copies."""
+        shared = self.memory["shared"]
+        for one, threads, _, places in self.copies.arrived(lanes, most):
+            shared.written[places] = True
+            if self.ordering is not None:  # only a barrier after the wait orders the copy
+                first, num_bytes = places[:, 0], places.shape[1]
+                self._look_for_races(one, "write", shared, first, num_bytes, threads)
+
+    def locate(
+        self, one: Instruction, kind: str, space: str, addresses: np.ndarray, num_bytes: int,
+        lanes: Lanes,
+    ) -> tuple[Space, np.ndarray]:  # fmt: skip
+        """Check an access of the active lanes, and note it.
+
+        addresses  [active] within the space
+        num_bytes  that a lane accesses
+        returns    the space, and for each active lane the place of its first byte in its data
+        """
+        memory, threads = self.memory[space], np.flatnonzero(lanes)
+        at = one, threads, addresses
+        outside = memory.outside(addresses, num_bytes)
+        if outside.any():
+            where = memory.where(addresses[np.argmax(outside)])
+            self._require(~outside, "memory", where, *at)
+        aligned = addresses % num_bytes == 0
+        self._require(aligned, "memory", f"misaligned for {num_bytes} bytes", *at)
+        places = addresses if memory.base is None else addresses + memory.base[lanes]
+        if kind != "write" and "init" in self.checks:
+            written, what = memory.all_written(places, num_bytes), "read, and was never written"
+            missing = places[~written][:, None] + np.arange(num_bytes)
+            if space == "shared" and self.copies.include(missing):
+                what = "read, and the thread that copies it (cp.async) hasn't waited"
+            self._require(written, "init", what, *at)
+        if self.ordering is not None and space in ("global", "shared"):
+            accessed = "atomic" if STRONG & set(one.words) else kind
+            if RELEASES & set(one.words):
+                self.fence(one, lanes)
+            self._look_for_races(one, accessed, memory, places, num_bytes, threads)
+            if ACQUIRES & set(one.words):
+                self.fence(one, lanes)
+        who = self.block_of[threads], self.thread[threads]
+        if space in ("global", "shared", "local"):  # numbers are handed over in registers
+            self.log.append(Access(one, kind, space, *who, addresses, num_bytes))
+        return memory, places
+
+    def _require(
+        self, holds: np.ndarray, check: str, what: str, one: Instruction, threads: np.ndarray,
+        addresses: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Raise PtxFault about the first thread for which it doesn't hold."""
+        if not holds.all():
+            first = int(np.argmin(holds))
+            thread = f"{self.name(threads[first])}, address {addresses[first]:#x}"
+            raise PtxFault(check, f"{thread} is {what}", one)
+
+    def name(self, thread: int) -> str:
+        return f"thread {self.thread[thread]} of thread block {self.block_of[thread]}"
+
+    def _look_for_races(
+        self, one: Instruction, kind: str, memory: Space, places: np.ndarray, num_bytes: int,
+        threads: np.ndarray,
+    ) -> None:  # fmt: skip
+        shadow = memory.shadow
+        shadow.split_cells(num_bytes)
+        each = num_bytes // shadow.cell
+        cells = (places[:, None] // shadow.cell + np.arange(each)).reshape(-1)
+        found = record(shadow, kind, cells, np.repeat(threads, each), one.number, self.ordering)
+        if found is None:
+            return
+        _, now, before, other = found
+        now, before = int(now[0]), int(before[0])
+        foreign = " of an earlier thread block" if before < self.ordering.birth else ""
+        what = (
+            f"{self.name(now & THREADS)} does a{'n' if kind == 'atomic' else ''} {kind} where "
+            f"thread {before & THREADS}{foreign} did a{'n' if other == 'atomic' else ''} {other}, "
+            f"with no barrier in between:\n  {self.kernel.instructions[before >> PLACE & PLACES]}"
+        )
+        raise PtxFault("race", what, one)

@@ -1,0 +1,283 @@
+"""Arithmetic as a GPU does it, on NumPy arrays with one number per thread.
+
+Source: NVIDIA, "Parallel Thread Execution ISA", chapter "Instruction Set".
+"""
+
+import ml_dtypes
+import numpy as np
+from numba import float32, float64, vectorize
+from numba.core.typing.templates import Signature
+from numba.extending import intrinsic
+
+from simt.arithmetic import clamped
+
+DTYPES = {
+    **{f"{kind}{8 * n}": np.dtype(f"u{n}") for kind in "ub" for n in (1, 2, 4, 8)},
+    **{f"s{8 * n}": np.dtype(f"i{n}") for n in (1, 2, 4, 8)},
+    **{"f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64)},
+    **{"bf16": np.dtype("u2"), "pred": np.dtype(bool)},
+    **{"f16x2": np.dtype("u4"), "bf16x2": np.dtype("u4")},
+    **{"e4m3x2": np.dtype("u2"), "e5m2x2": np.dtype("u2")},
+}
+# Computed in float32. Source of those of 8 bits: Micikevicius and others, "FP8 Formats for Deep
+# Learning" (2022).
+NARROW = {
+    **{"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)},
+    **{"e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "e5m2": np.dtype(ml_dtypes.float8_e5m2)},
+}
+WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
+
+
+def size_of(type_: str) -> int:
+    """Bytes of a type. Raises ValueError for one that isn't known."""
+    if type_ not in DTYPES:
+        raise ValueError(f"the type .{type_} isn't known")
+    return DTYPES[type_].itemsize
+
+
+# Floating point ----------------------------------------------------------------------------------
+
+
+@intrinsic
+def _fused(_context: object, a: object, b: object, c: object) -> tuple[Signature, object]:
+    return a(a, a, a), lambda _context, builder, _signature, args: builder.fma(*args)
+
+
+@vectorize([float32(float32, float32, float32), float64(float64, float64, float64)])
+def fma(a: object, b: object, c: object) -> object:
+    """a * b + c, rounded once."""
+    return _fused(a, b, c)
+
+
+def add_to_odd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a + b in float64, rounded to odd: rounding that again to fewer bits is as good as once.
+
+    If the sum isn't exact, of the two neighbours it lies between, the result is the one whose
+    last bit is 1. Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums"
+    (2008).
+    """
+    near = a + b
+    part = near - a
+    error = (a - (near - part)) + (b - part)  # exact (Knuth's two-sum)
+    bits = near.view(np.int64).copy()
+    inexact = (error != 0) & np.isfinite(near) & np.isfinite(error)
+    too_far = inexact & (np.signbit(error) != np.signbit(near))
+    bits[too_far] -= 1  # towards zero
+    bits[inexact] |= 1
+    return bits.view(np.float64)
+
+
+def fma_down(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a * b + c in float32, rounded towards minus infinity."""
+    product = np.multiply(a, b, dtype=np.float64)  # exact
+    exact = add_to_odd(product, np.broadcast_to(np.float64(c), product.shape))
+    near = exact.astype(np.float32)
+    near = np.where(near > exact, np.nextafter(near, np.float32(-np.inf)), near)
+    is_minus_0 = (exact == 0) & (np.signbit(product) | np.signbit(c))
+    return np.where(is_minus_0, np.float32(-0.0), near)
+
+
+def lesser(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The number if the other is NaN; -0 is less than +0."""
+    return np.where((a == b) & np.signbit(a), a, np.fmin(a, b))
+
+
+def greater(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The number if the other is NaN; +0 is greater than -0."""
+    return np.where((a == b) & np.signbit(b), a, np.fmax(a, b))
+
+
+def narrow(type_: str) -> np.dtype | None:
+    """The narrow float that "f16" is, or that "f16x2" is a pair of; None: the type is another."""
+    return NARROW.get(type_.removesuffix("x2"))
+
+
+def decoded(bits: np.ndarray, type_: str) -> np.ndarray:
+    """Narrow floats as float32; pairs of them as [n, 2], the lower half first."""
+    floats = np.atleast_1d(bits).view(narrow(type_)).astype(np.float32)
+    return floats.reshape(-1, 2) if type_.endswith("x2") else floats
+
+
+def encoded(number: np.ndarray, type_: str) -> np.ndarray:
+    """The bits of the nearest narrow floats, ties to even, as `decoded` takes them; of 8 bits, the
+    nearest finite ones (.satfinite). NaN becomes all ones behind the sign."""
+    dtype, number = narrow(type_), np.asarray(number)
+    if number.dtype.kind in "iu":
+        upper, lower = np.divmod(number, number.dtype.type(1 << number.dtype.itemsize * 4 - 1))
+        scale = 2.0 ** (number.dtype.itemsize * 4 - 1)
+        number = add_to_odd(upper * scale, lower.astype(np.float64))
+    if number.dtype != np.float32:
+        number = narrowed_to_odd(number.astype(np.float64))
+    near, size = np.array(number, ndmin=1), dtype.itemsize
+    if size == 1:
+        most = float(ml_dtypes.finfo(dtype).max)
+        near = np.clip(near, -most, most)
+    bits = near.astype(dtype).view(f"u{size}")
+    bits = np.where(np.isnan(number), bits.dtype.type(np.iinfo(f"i{size}").max), bits)
+    return bits.view(f"u{2 * size}").reshape(-1) if type_.endswith("x2") else bits
+
+
+def flushed(number: np.ndarray) -> np.ndarray:
+    """.ftz: subnormal numbers become zero, with their sign."""
+    is_subnormal = np.abs(number) < np.finfo(number.dtype).smallest_normal
+    return np.where(is_subnormal, np.copysign(number.dtype.type(0), number), number)
+
+
+def flushed_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """As atomics compute it in global memory."""
+    return flushed(flushed(a) + flushed(b))
+
+
+def exp2(number: np.ndarray) -> np.ndarray:
+    """ex2.approx: a GPU's is within 2 units in the last place of this."""
+    return np.exp2(np.asarray(number, np.float64)).astype(np.float32)
+
+
+def saturated(number: np.ndarray) -> np.ndarray:
+    """.sat: within 0 and 1; NaN becomes 0."""
+    return np.clip(np.where(np.isnan(number), 0, number), 0, 1)
+
+
+ROUNDINGS = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
+
+
+def to_integer(number: np.ndarray, type_: str, rounding: str, nan: int) -> np.ndarray:
+    """A float as an integer: out of range becomes the nearest there is; NaN has bits of its own."""
+    return clamped(ROUNDINGS[rounding](np.asarray(number, np.float64)), DTYPES[type_], nan)
+
+
+# Integers ----------------------------------------------------------------------------------------
+
+
+def quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a / b, rounded towards zero. A GPU's result for b = 0 is unspecified; here it is 0."""
+    return (a - np.fmod(a, b)) // b
+
+
+def high_half(a: np.ndarray, b: np.ndarray, type_: str) -> np.ndarray:
+    """The upper half of the product, which has twice the bits."""
+    bits = 8 * size_of(type_)
+    if bits == 64:
+        products = np.multiply(np.asarray(a).astype(object), np.asarray(b).astype(object))
+        return np.asarray(products // (1 << 64)).astype(DTYPES[type_])
+    wide = DTYPES[WIDER[type_]]
+    product = np.multiply(np.asarray(a).astype(wide), np.asarray(b).astype(wide))
+    return (product >> wide.type(bits)).astype(DTYPES[type_])
+
+
+def shifted_left(a: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    """Distances of at least the width give 0, as PTX says; NumPy says nothing."""
+    width = 8 * a.dtype.itemsize
+    near = np.minimum(distance, width - 1).astype(a.dtype)
+    return np.where(np.asarray(distance) < width, a << near, a.dtype.type(0))
+
+
+def shifted_right(a: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    """Copies of the sign come in from the left if a is signed, else zeros."""
+    width = 8 * a.dtype.itemsize
+    near = np.minimum(distance, width - 1).astype(a.dtype)
+    far = a >> a.dtype.type(width - 1) if a.dtype.kind == "i" else a.dtype.type(0)
+    return np.where(np.asarray(distance) < width, a >> near, far)
+
+
+def lut3(a: np.ndarray, b: np.ndarray, c: np.ndarray, table: int) -> np.ndarray:
+    """lop3: any function of three bits, given as its eight results."""
+    result = np.zeros(np.broadcast(a, b, c).shape, np.uint32)
+    for number in range(8):
+        if table >> number & 1:
+            bits = [x if number & weight else ~x for x, weight in ((a, 4), (b, 2), (c, 1))]
+            result |= bits[0] & bits[1] & bits[2]
+    return result
+
+
+def permuted_bytes(a: np.ndarray, b: np.ndarray, selector: np.ndarray) -> np.ndarray:
+    """prmt: each nibble of the selector takes a byte of the eight in b:a, or copies its sign."""
+    pool = np.asarray(a, np.uint64) | np.asarray(b, np.uint64) << np.uint64(32)
+    selector, result = np.asarray(selector, np.uint64), np.uint64(0)
+    for number in range(4):
+        nibble = selector >> np.uint64(4 * number)
+        byte = pool >> ((nibble & np.uint64(7)) * np.uint64(8)) & np.uint64(0xFF)
+        sign = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
+        byte = np.where(nibble & np.uint64(8), sign, byte)
+        result = result | byte << np.uint64(8 * number)
+    return result.astype(np.uint32)
+
+
+def reversed_bits(a: np.ndarray) -> np.ndarray:
+    a = np.atleast_1d(a)
+    each = np.unpackbits(a.view(np.uint8).reshape(len(a), -1), axis=1, bitorder="little")
+    return np.packbits(each[:, ::-1], axis=1, bitorder="little").view(a.dtype)[:, 0]
+
+
+def count_ones(a: np.ndarray) -> np.ndarray:
+    return np.bitwise_count(a).astype(np.uint32)
+
+
+def count_leading_zeros(a: np.ndarray) -> np.ndarray:
+    width = 8 * a.dtype.itemsize
+    smeared = a
+    for distance in (1, 2, 4, 8, 16, 32):
+        if distance < width:
+            smeared = smeared | smeared >> a.dtype.type(distance)
+    return np.uint32(width) - count_ones(smeared)
+
+
+def bits_of(a: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """bfe: `count` bits from bit `first` on; if a is signed, the last of them is the sign."""
+    width = 8 * a.dtype.itemsize
+    first, count = (np.asarray(x).astype(np.int64) & 255 for x in (first, count))
+    above = np.clip(width - first - count, 0, width)  # bits to the left of the field
+    field = shifted_left(a, above)
+    # What lies beyond the register is 0, or the sign.
+    field = np.where(first + count > width, a, field)
+    down = np.where(first + count > width, np.minimum(first, width), width - count)
+    result = shifted_right(field, down)
+    return np.where(count == 0, a.dtype.type(0), result)
+
+
+def with_bits(a: np.ndarray, b: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """bfi: b, with the low `count` bits of a put in at bit `first`."""
+    width = 8 * a.dtype.itemsize
+    one, all_ = a.dtype.type(1), ~a.dtype.type(0)
+    first, count = (np.asarray(x).astype(np.int64) & 255 for x in (first, count))
+    low = np.where(count >= width, all_, shifted_left(np.full(count.shape, one), count) - one)
+    mask = shifted_left(low, first)
+    return b & ~mask | shifted_left(a, first) & mask
+
+
+def fma_of_halves(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a * b + c of numbers with at most 11 bits, in float64 and rounded to odd."""
+    return add_to_odd(np.multiply(a, b, dtype=np.float64), np.asarray(c, np.float64))
+
+
+def narrowed_to_odd(number: np.ndarray) -> np.ndarray:
+    """float64 to float32, rounded to odd again."""
+    near = number.astype(np.float32)
+    bits = near.view(np.uint32).copy()
+    inexact = np.isfinite(near) & (near != number)
+    bits[inexact & (np.abs(near) > np.abs(number))] -= np.uint32(1)
+    bits[inexact] |= np.uint32(1)
+    return bits.view(np.float32)
+
+
+# Matrices ----------------------------------------------------------------------------------------
+
+
+def matrix_product(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """d = a * b + c of each warp, as mma.m16n8k8 and m16n8k16 spread them over its lanes.
+
+    a        [threads, k / 4, 2] float32: a matrix of 16 x k, with two items in a register
+    b        [threads, k / 8, 2] float32: a matrix of k x 8
+    c        [threads, 4] float32: a matrix of 16 x 8
+    returns  [threads, 4] float32
+
+    Lane 4 * i + j has items of rows i and i + 8 of a, c and d, and of column i of b.
+    """
+    steps = b.shape[1]  # of k, each of 8
+    a = a.astype(np.float64).reshape(-1, 8, 4, steps, 2, 2).transpose(0, 4, 1, 3, 2, 5)
+    b = b.astype(np.float64).reshape(-1, 8, 4, steps, 2).transpose(0, 3, 2, 4, 1)
+    c = c.reshape(-1, 8, 4, 2, 2).transpose(0, 3, 1, 2, 4).reshape(-1, 16, 8)
+    # The products are exact. The order in which a GPU adds them, and how it rounds, isn't
+    # documented; here the sum is computed in float64, then rounded.
+    d = (a.reshape(-1, 16, 8 * steps) @ b.reshape(-1, 8 * steps, 8) + c).astype(np.float32)
+    return d.reshape(-1, 2, 8, 4, 2).transpose(0, 2, 3, 1, 4).reshape(-1, 4)

@@ -1,0 +1,93 @@
+"""What an instruction reads and writes: registers, parts of them, constants, arrays' addresses.
+
+Operands are looked up once, when the instruction is translated. All threads compute, and only the
+lanes' results are kept.
+"""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from simt.ptx import numbers
+from simt.ptx.machine import Lanes, Machine, Step
+from simt.ptx.numbers import DTYPES
+from simt.ptx.parsing import Instruction
+
+Read = Callable[[], np.ndarray]
+Write = Callable[[np.ndarray, Lanes], None]
+
+
+class Operands:
+    """The operands of one machine's instructions."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.kernel = machine, machine.kernel
+
+    def read(self, operand: str, type_: str) -> Read:
+        """The operand as numbers of a type: an array per thread, or one number for all."""
+        dtype = DTYPES[type_]
+        if numbers.narrow(type_):
+            bits = self.read(operand, f"b{8 * dtype.itemsize}")
+            return lambda: numbers.decoded(bits(), type_)
+        if operand in self.kernel.registers:
+            return self._read_register(operand, type_)
+        if operand in self.machine.special:  # they change from thread block to thread block
+            return lambda: np.asarray(self.machine.special[operand]).astype(dtype)
+        if operand in self.kernel.variables:
+            value = dtype.type(self.kernel.variables[operand].offset)
+        elif found := re.fullmatch(r"0([fd])([0-9A-Fa-f]+)", operand):
+            bits = np.array(int(found[2], 16), "u4" if found[1] == "f" else "u8")
+            value = bits.view(dtype)[()]  # also as bits, in mov.b32
+        else:
+            bits = int(operand.rstrip("U"), 0) & (1 << 8 * dtype.itemsize) - 1
+            value = np.array(bits, f"u{dtype.itemsize}").view(dtype)[()]
+        return lambda: value
+
+    def _read_register(self, name: str, type_: str) -> Read:
+        raw, dtype = self.machine.registers[name], DTYPES[type_]
+        if raw.dtype == bool or raw.itemsize == dtype.itemsize:
+            view = raw.view(dtype)
+            return lambda: view
+        if raw.itemsize > dtype.itemsize:  # its low bits
+            return lambda: raw.astype(f"u{dtype.itemsize}").view(dtype)
+        signed = raw.view(f"{'i' if dtype.kind == 'i' else 'u'}{raw.itemsize}")
+        return lambda: signed.astype(dtype)
+
+    def predicate(self, operand: str) -> Read:
+        value = self.read(operand.lstrip("!"), "pred")
+        return (lambda: ~value()) if operand.startswith("!") else value
+
+    def write(self, operand: str, type_: str) -> Write:
+        """Keeps the lanes' results in a register. `_` takes them and forgets them."""
+        if operand == "_":
+            return lambda _value, _lanes: None
+        raw, dtype = self.machine.registers[operand], DTYPES[type_]
+        if numbers.narrow(type_):
+            write_bits = self.write(operand, f"b{8 * dtype.itemsize}")
+            return lambda value, lanes: write_bits(numbers.encoded(value, type_), lanes)
+        if raw.dtype == bool or raw.itemsize == dtype.itemsize:
+            view = raw.view(dtype)
+        else:
+            view = raw.view(f"{'i' if dtype.kind == 'i' else 'u'}{raw.itemsize}")
+
+        def write(value: np.ndarray, lanes: Lanes) -> None:
+            np.copyto(view, value, where=lanes.all() or lanes, casting="unsafe")
+
+        return write
+
+    def _result(self, target: str, type_: str, function: Callable, *reads: Read) -> Step:
+        """The step that writes function(*values) to a register."""
+        write = self.write(target, type_)
+
+        def run(lanes: Lanes) -> None:
+            write(function(*[read() for read in reads]), lanes)
+
+        return run
+
+    def _reads(self, one: Instruction, type_: str) -> list[Read]:
+        return [self.read(operand, type_) for operand in one.operands[1:]]
+
+
+def parts_of(operand: str) -> list[str]:
+    return [part.strip() for part in operand.strip("{}").split(",")]

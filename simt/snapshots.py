@@ -1,0 +1,124 @@
+"""Snapshots: the variables of the active lanes, copied at a line or at the end."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simt.lanes import RESULT, Frame, Lanes, Variable
+from simt.memory import Array
+
+END = "end"  # in place of a line: the snapshot is taken when the thread block has ended
+Index = tuple[int, ...]  # of a thread block, or of an item of an array
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the variables of a thread block held at one moment.
+
+    line     about to be executed, its text, and the marks above it; "end": the thread block has
+             ended
+    threads  [n] numbers of the threads that were there
+    values   variable -> [n] one number per thread · local array: [n, *shape] · shared array:
+             [*shape]. What was never written is masked.
+    """
+
+    block: Index
+    line: int | str
+    code: str
+    threads: np.ndarray
+    values: dict[str, np.ma.MaskedArray]
+    marks: tuple[str, ...] = ()
+
+    def matches(self, where: int | str) -> bool:
+        """Was it taken at this line: its number, a piece of its text, its mark, or "end"?"""
+        if isinstance(where, int) or where == END or self.line == END:
+            return self.line == where
+        return where in self.marks or where in self.code
+
+    def __getitem__(self, name: str) -> np.ma.MaskedArray:
+        if name not in self.values:
+            raise KeyError(f"{name} has no value here; these have: {', '.join(self.values)}")
+        return self.values[name]
+
+
+def take(
+    frame: Frame,
+    line: int | str,
+    code: str,
+    names: tuple[str, ...],
+    marks: tuple[str, ...] = (),
+) -> list[Snapshot]:
+    """Copies the variables of a frame, those in `names` or all, in the active lanes.
+
+    Makes one snapshot per thread block of the gang that has active lanes.
+    """
+    snapshots = []
+    for index, everybody in frame.gang.thread_blocks():
+        lanes = frame.lanes.where(everybody)
+        if lanes.count:
+            values = _values(frame, lanes, everybody, names or tuple(frame.variables))
+            threads = frame.gang.threads[lanes.numbers]
+            snapshots.append(Snapshot(index, line, code, threads, values, marks))
+    return snapshots
+
+
+def _values(
+    frame: Frame, lanes: Lanes, everybody: np.ndarray, names: tuple[str, ...]
+) -> dict[str, np.ma.MaskedArray]:
+    """The variables in these lanes of one thread block, whose lanes are everybody."""
+    values = {}
+    for name in names:
+        if name not in frame.variables or name == RESULT:
+            continue
+        variable = frame.variables[name]
+        holders = variable.holders
+        if not holders.where(everybody).count:
+            continue  # only other thread blocks have assigned to it
+        present = lanes.where(holders.flags)
+        found = _value(variable, present) if present.count else variable.value
+        value = _copied(frame, found, lanes.numbers)
+        if value is None:
+            continue
+        if _per_lane(found):
+            value[~present.flags[lanes.numbers]] = np.ma.masked
+        values[name] = value
+    return values
+
+
+def _value(variable: Variable, lanes: Lanes) -> object:
+    """None if these lanes have different arrays, because some may have returned earlier."""
+    try:
+        return variable.read(lanes)
+    except TypeError:
+        return None
+
+
+def _per_lane(value: object) -> bool:
+    return not isinstance(value, Array) or value.memory.space == "local"
+
+
+def _copied(frame: Frame, value: object, lanes: np.ndarray) -> np.ma.MaskedArray | None:
+    """A number per lane, a local array per lane, or a shared array; else None."""
+    if isinstance(value, bool | int | float | np.generic):
+        return np.ma.array(np.full(len(lanes), value))
+    if isinstance(value, np.ndarray):
+        return np.ma.array(value[lanes])
+    if not isinstance(value, Array) or value.memory.space == "global":
+        return None
+    starts, shape = frame.gang.start_of(value, lanes[0]), value.shape
+    if any(isinstance(n, np.ndarray) for n in shape):
+        return None
+    steps = [np.arange(n) * stride for n, stride in zip(shape, value.strides, strict=True)]
+    offsets = sum(np.ix_(*steps)) if len(steps) > 1 else steps[0]
+    if _per_lane(value):
+        starts = np.broadcast_to(starts, frame.gang.width)[lanes]
+        items = starts.reshape(-1, *[1] * len(shape)) + offsets
+    elif isinstance(starts, np.ndarray):
+        return None
+    else:
+        items = starts + offsets
+    copy = np.ma.array(value.flat[items])
+    if value.memory.written is not None:
+        cells = value.cells(items.ravel())
+        copy[~value.memory.written[cells].all(axis=1).reshape(items.shape)] = np.ma.masked
+    return copy

@@ -1,0 +1,287 @@
+"""Statements of a kernel, translated once into Python functions of a frame.
+
+A statement is executed by the lanes in `frame.lanes`, and leaves there the lanes that continue
+with the next statement. A branch splits them and joins them again; `break`, `continue` and `return`
+remove lanes until the loop or the function ends and returns them.
+"""
+
+import ast
+from collections.abc import Callable
+
+from simt import arithmetic
+from simt.access import load, store
+from simt.arithmetic import Value
+from simt.expressions import has_slices
+from simt.intrinsics import ARRAYS
+from simt.iterables import Iterables
+from simt.known import UNKNOWN
+from simt.lanes import RESULT, Frame
+from simt.memory import Array
+from simt.names import cuda_name
+from simt.views import fill, partial_view
+
+Step = Callable[[Frame], None]
+
+
+class Statements(Iterables):
+    """Translates the statements of one function."""
+
+    def body(self, nodes: list[ast.stmt]) -> Step:
+        steps = [self.statement(node) for node in nodes]
+        if len(steps) == 1:
+            return steps[0]
+
+        def run(frame: Frame) -> None:
+            for step in steps:
+                step(frame)
+                if not frame.lanes.count:
+                    return
+
+        return run
+
+    def statement(self, node: ast.stmt) -> Step:
+        method = getattr(self, f"_do_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise self.source.unknown(node, f"{type(node).__name__} in a kernel")
+        step = self.program.watched(self.source, node, method(node))
+
+        def run(frame: Frame) -> None:
+            try:
+                step(frame)
+            except KeyboardInterrupt as error:  # the innermost statement says where
+                error.args = error.args or (self.source.where(node),)
+                raise
+            except (AttributeError, OverflowError, TypeError, ValueError) as error:
+                raise self.source.unsupported(node, str(error)) from error
+
+        return run
+
+    def _do_assert(self, node: ast.Assert) -> Step:
+        test = self.translate(node.test)
+
+        def run(frame: Frame) -> None:
+            wrong = frame.lanes.where(arithmetic.logical_not(arithmetic.truth(test(frame))))
+            if wrong.count:
+                who = frame.gang.name_of(wrong.numbers[0])
+                raise AssertionError(f"{who} fails an assertion{self.source.where(node)}")
+
+        return run
+
+    def _do_pass(self, node: ast.Pass) -> Step:
+        return lambda frame: None
+
+    def _do_expr(self, node: ast.Expr) -> Step:
+        if isinstance(node.value, ast.Constant):  # a docstring
+            return lambda frame: None
+        value = self.translate(node.value)
+
+        def run(frame: Frame) -> None:
+            value(frame)
+
+        return run
+
+    # Assignments ------------------------------------------------------------------------------
+
+    def _do_assign(self, node: ast.Assign) -> Step:
+        value = self._named_array(node) or self.translate(node.value)
+        targets = [self._target(target) for target in node.targets]
+        if len(targets) == 1:
+            (target,) = targets
+            return lambda frame: target(frame, value(frame))
+
+        def run(frame: Frame) -> None:
+            result = value(frame)
+            for target in targets:
+                target(frame, result)
+
+        return run
+
+    def _named_array(self, node: ast.Assign) -> Step | None:
+        """`s = cuda.shared.array(...)`: the array gets the name of its variable."""
+        call, target = node.value, node.targets[0]
+        if not (isinstance(call, ast.Call) and isinstance(target, ast.Name)):
+            return None
+        callee = self.known(call.func)
+        kind = None if callee is UNKNOWN else cuda_name(callee)
+        return self.array(call, kind, target.id) if kind in ARRAYS else None
+
+    def _target(self, node: ast.expr) -> Callable[[Frame, object], None]:
+        match node:
+            case ast.Name(id=name):
+                return lambda frame, value: frame.assign(name, value)
+            case ast.Tuple(elts=parts):
+                return self._unpack(node, [self._target(part) for part in parts])
+            case ast.Subscript():
+                base, index, write = self._item(node)
+
+                def store_there(frame: Frame, value: object) -> None:
+                    array = base(frame)
+                    write(frame, array, index(frame, array), value)
+
+                return store_there
+        raise self.source.unknown(node, f"{ast.unparse(node)} as a place to store into")
+
+    def _unpack(self, node: ast.Tuple, targets: list) -> Callable[[Frame, object], None]:
+        def run(frame: Frame, value: object) -> None:
+            if not isinstance(value, tuple) or len(value) != len(targets):
+                raise self.source.unsupported(node, f"needs {len(targets)} values")
+            for target, part in zip(targets, value, strict=True):
+                target(frame, part)
+
+        return run
+
+    def _item(self, node: ast.Subscript) -> tuple[Step, Callable, Callable]:
+        """base[index] as a place to write to: base, index, and the function that writes."""
+        base, index = self.translate(node.value), self.index(node.slice)
+        place = self.program.machine.add_place(self.source.site(node))
+        slices = has_slices(node.slice)
+
+        def write(frame: Frame, array: object, indices: tuple, value: Value) -> None:
+            if not isinstance(array, Array):
+                raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
+            if len(indices) > array.ndim:
+                raise self.too_many(node, array, indices)
+            if value is None or isinstance(value, (tuple, Array)):
+                raise self.source.unsupported(node, "only a number can be stored")
+            if slices or len(indices) < array.ndim:
+                fill(frame, partial_view(frame, array, indices, place), value, place)
+            else:
+                store(frame, array, indices, value, place)
+
+        return base, index, write
+
+    def _do_annassign(self, node: ast.AnnAssign) -> Step:
+        """A type beside a variable has no effect."""
+        if node.value is None:
+            return lambda frame: None
+        assignment = ast.Assign([node.target], node.value)
+        return self._do_assign(ast.copy_location(assignment, node))
+
+    def _do_augassign(self, node: ast.AugAssign) -> Step:
+        """target += value: an item's index is computed once."""
+        value = self.translate(node.value)
+        kind = type(node.op)
+        if isinstance(node.target, ast.Name):
+            old = self.translate(ast.copy_location(ast.Name(node.target.id), node.target))
+            result, name = self.operation(node, kind, old, value), node.target.id
+            return lambda frame: frame.assign(name, result(frame))
+        base, index, write = self._item(node.target)
+        slices = has_slices(node.target.slice)
+        place = self.program.machine.add_place(self.source.site(node.target))
+        apply = self.applied(node, kind)
+
+        def run(frame: Frame) -> None:
+            array = base(frame)
+            indices = index(frame, array)
+            if not isinstance(array, Array) or len(indices) != array.ndim or slices:
+                raise self.source.unsupported(node, f"{ast.unparse(node.target)} is not one item")
+            old = load(frame, array, indices, place)
+            write(frame, array, indices, apply(frame, old, value(frame)))
+
+        return run
+
+    # Branches and loops -----------------------------------------------------------------------
+
+    def _do_if(self, node: ast.If) -> Step:
+        test, then = self.translate(node.test), self.body(node.body)
+        otherwise = self.body(node.orelse) if node.orelse else None
+
+        def run(frame: Frame) -> None:
+            outer = frame.lanes
+            yes = outer.where(arithmetic.truth(test(frame)))
+            if yes is outer:
+                then(frame)
+                return
+            no = after_no = outer.minus(yes)
+            after_yes = yes
+            if yes.count:
+                frame.lanes = yes
+                then(frame)
+                after_yes = frame.lanes
+            if otherwise and no.count:
+                frame.lanes = no
+                otherwise(frame)
+                after_no = frame.lanes
+            frame.lanes = outer.join(after_yes, after_no)
+
+        return run
+
+    def _do_while(self, node: ast.While) -> Step:
+        test, body = self.translate(node.test), self.body(node.body)
+        return self._loop(node, lambda frame: None, lambda frame, _: test(frame), body, None)
+
+    def _do_for(self, node: ast.For) -> Step:
+        """for name in range(...), a tuple, an array, or enumerate or zip of these"""
+        start, more, item = self.iterable(node.iter)
+        target, body = self._target(node.target), self.body(node.body)
+
+        def turn(frame: Frame, state: object) -> None:
+            target(frame, item(frame, state))
+
+        return self._loop(node, start, more, body, turn)
+
+    def _loop(
+        self, node: ast.stmt, start: Callable, more: Callable, body: Step, turn: Callable | None
+    ) -> Step:
+        """Loops until no lane needs another turn; lanes that are done wait for the others."""
+        place = self.program.machine.add_place(self.source.site(node))
+        otherwise = self.body(node.orelse) if node.orelse else None
+
+        def run(frame: Frame) -> None:
+            outer, gang, machine = frame.lanes, frame.gang, frame.gang.machine
+            way, number = gang.way, 0
+            saved = frame.broken, frame.continued
+            frame.broken = done = outer.nobody
+            state = start(frame)
+            while frame.lanes.count:
+                gang.way = (*way, (place, number))
+                number += 1
+                going = frame.lanes.where(arithmetic.truth(more(frame, state)))
+                if going is not frame.lanes:
+                    done = outer.join(done, frame.lanes.minus(going))
+                    frame.lanes = going
+                    if not going.count:
+                        break
+                machine.turn(place)
+                if turn:
+                    turn(frame, state)
+                frame.continued = outer.nobody
+                body(frame)
+                if frame.continued.count:
+                    frame.lanes = outer.join(frame.lanes, frame.continued)
+            frame.lanes, broken = done, frame.broken  # all others have returned
+            frame.broken, frame.continued = saved
+            gang.way = way
+            if otherwise and done.count:
+                otherwise(frame)
+            frame.lanes = outer.join(frame.lanes, broken)
+
+        return run
+
+    def _do_break(self, node: ast.Break) -> Step:
+        def run(frame: Frame) -> None:
+            frame.broken = frame.lanes.join(frame.lanes, frame.broken)
+            frame.lanes = frame.lanes.nobody
+
+        return run
+
+    def _do_continue(self, node: ast.Continue) -> Step:
+        def run(frame: Frame) -> None:
+            frame.continued = frame.lanes.join(frame.lanes, frame.continued)
+            frame.lanes = frame.lanes.nobody
+
+        return run
+
+    def _do_return(self, node: ast.Return) -> Step:
+        value = self.translate(node.value) if node.value else None
+
+        def run(frame: Frame) -> None:
+            if frame.is_kernel:
+                if value is not None and value(frame) is not None:
+                    raise self.source.unsupported(node, "a kernel cannot return a value")
+                frame.gang.alive = frame.gang.alive.minus(frame.lanes)
+            else:
+                frame.assign(RESULT, value(frame) if value else None)
+            frame.lanes = frame.lanes.nobody
+
+        return run

@@ -1,0 +1,208 @@
+"""Every stage on every case, against the oracle and the stages before it."""
+
+import functools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pa_tutorial.attention.cached import cached_attention
+from pa_tutorial.checks.calls import AnswerError, same_numbers
+from pa_tutorial.checks.cases import CASES, SHORT_CHECK
+from pa_tutorial.checks.ladder import STAGES, Stage, backend_named, some_partitions
+from pa_tutorial.checks.problem import DecodeProblem
+from pa_tutorial.checks.running import Trial, judge, stage_trial
+from pa_tutorial.kernels import cuda_backends
+from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.paging.layouts import by_token
+
+
+def marks_of(stage: Stage, case_id: str) -> list[pytest.MarkDecorator]:
+    for_macs = stage.name.startswith("cuda") and case_id in SHORT_CHECK
+    return [getattr(pytest.mark, stage.name)] + [pytest.mark.macos] * for_macs
+
+
+STAGE_CASES = [
+    pytest.param(stage, case.id, id=f"{stage.name}-{case.id}", marks=marks_of(stage, case.id))
+    for case in CASES.values()  # the stages of a case together: a stage is what the next is held to
+    for stage in STAGES.values()
+    if stage.is_checked_on(case)
+]
+
+
+@functools.lru_cache(maxsize=32)
+def result_of(stage: str, case_id: str) -> dict[str, torch.Tensor]:
+    """What a stage computes, once in a process: in the simulator it takes seconds."""
+    return STAGES[stage].run(CASES[case_id])
+
+
+def trial_of(stage: Stage, case_id: str) -> Trial:
+    """stage_trial, by results that are kept."""
+    trial = stage_trial(stage, case_id)
+    before = [name for name in stage.checked_against if STAGES[name].reads(CASES[case_id])]
+    kept = {name: functools.partial(result_of, name, case_id) for name in before}
+    run = functools.partial(result_of, stage.name, case_id)
+    return replace(trial, run=lambda _: run(), references={**trial.references, **kept})
+
+
+@pytest.mark.parametrize(("stage", "case_id"), STAGE_CASES)
+def test_stage_is_right(stage: Stage, case_id: str) -> None:
+    case, comparisons = judge(trial_of(stage, case_id), None)
+    assert case.passed, case.report()
+    assert {c.reference for c in comparisons} == {
+        "the oracle",
+        *trial_of(stage, case_id).references,
+    }
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=lambda stage: stage.name)
+def test_a_stage_gives_the_intermediates_that_it_promises(stage: Stage) -> None:
+    only_scores = "online" in stage.name or stage.name == "cuda_naive"
+    promised = {"qk"} if only_scores else {"qk", "logits"}
+    of_a_head = {"qk_max", "exp_sum", "accs"}
+    if stage.name.startswith("cuda_v"):
+        promised |= of_a_head
+    if stage.name in ("cpu", "triton"):  # their scores never leave the registers
+        promised = of_a_head
+    kind = stage.own_kinds[0]
+    result = stage.run(CASES[f"{kind}/gqa"])
+    assert set(result) == promised | {"out"}
+
+
+def test_every_stage_is_checked_against_one_before_it() -> None:
+    names = list(STAGES)
+    for index, stage in enumerate(STAGES.values()):
+        assert set(stage.checked_against) <= set(names[:index])
+        assert stage.checked_against or index == 0
+
+
+def attend(*inputs):
+    return cached_attention(*inputs)
+
+
+def change_k(q, k, v, scale, slopes):
+    out = attend(q, k, v, scale, slopes)
+    k.zero_()
+    return out
+
+
+def change_slopes(q, k, v, scale, slopes):
+    out = attend(q, k, v, scale, slopes)
+    slopes.mul_(1.4427)  # log2(e): a kernel with exp2 folds it in
+    return out
+
+
+def sometimes(q, k, v, scale, slopes, probe):
+    return cached_attention(q, k, v, scale, slopes, probe if len(q) > 1 else None)
+
+
+@pytest.mark.parametrize("kind", ["sequence", "decode"])
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (change_k, "the function changed k"),
+        (change_slopes, "the function changed alibi_slopes"),
+        (lambda q, *others: q.copy_(attend(q, *others)), "the function changed q"),
+        (lambda q, k, v, *others: v[-len(q) :], "the function returned v itself"),
+    ],
+)
+def test_a_stage_reads_its_inputs_and_returns_new_memory(kind, function, message) -> None:
+    stage, case = STAGES["kv_cache"], CASES[f"{kind}/alibi"]
+    with pytest.raises(AnswerError, match=message):
+        stage.run(case, function)
+    assert torch.equal(stage.run(case)["out"], stage.run(case)["out"])
+
+
+def test_a_sequence_gives_its_q_strided_where_the_case_says_so() -> None:
+    def noted(q, *others):
+        dense.append(q.is_contiguous())
+        return attend(q, *others)
+
+    for name, expected in (("two_layers", True), ("strided_q", False)):
+        dense: list[bool] = []
+        STAGES["full_recompute"].run(CASES[f"sequence/{name}"], noted)
+        assert dense == [expected] * 2
+
+
+def test_an_output_of_nan_is_not_taken_for_a_changed_one() -> None:
+    """The first case of a stage that reads blocks is called twice, so a NaN is seen there first."""
+    case = CASES["decode/worked_example"]
+    assert case.called_twice
+    out = STAGES["paged_gather"].run(case, lambda q, *others: torch.full_like(q, torch.nan))["out"]
+    assert out.isnan().all()
+
+
+def test_a_result_that_the_next_call_overwrites_is_refused() -> None:
+    kept = torch.full((1, 4, 32), torch.nan, dtype=torch.float16)
+    with pytest.raises(AnswerError, match="the next call changed this result"):
+        STAGES["paged_gather"].run(CASES["decode/worked_example"], lambda q, *others: kept.copy_(q))
+
+
+def test_an_input_may_keep_its_nan_but_not_its_new_shape_or_zeros() -> None:
+    a = torch.tensor([[1.0, torch.nan]])
+    assert same_numbers(a, a.clone())
+    assert not same_numbers(a, a.nan_to_num())
+    assert not same_numbers(a, a[0])
+
+
+@pytest.mark.parametrize("case", ["sequence/two_layers", "decode/ordinary_softmax"])
+def test_each_intermediate_may_be_given_alone_but_in_every_call(case: str) -> None:
+    def only_logits(q, k, v, scale, slopes, probe):
+        out = cached_attention(q, k, v, scale, slopes, inner := {})
+        probe["logits"] = inner["logits"].numpy()
+        return out
+
+    stage, takes = STAGES["kv_cache"], ["probe"]
+    assert stage.run(CASES[case], only_logits, takes).keys() == {"logits", "out"}
+    assert stage.run(CASES[case], attend).keys() == {"out"}, "it takes no probe"
+    with pytest.raises(AnswerError, match=r"probe\['qk'\] was filled in 2 of 10 calls"):
+        stage.run(CASES["sequence/two_layers"], sometimes, takes)
+
+
+PAGED = [
+    pytest.param(stage, id=name, marks=getattr(pytest.mark, name))
+    for name, stage in STAGES.items()
+    if stage.is_paged
+]
+
+
+@pytest.mark.parametrize("name", ["q", "k_cache", "v_cache"])
+@pytest.mark.parametrize("stage", PAGED)
+def test_a_nan_of_a_token_is_in_all_that_reads_it(stage: Stage, name: str) -> None:
+    """A maximum may pass over it, the weights may not. Here the last token of the first sequence
+    has it: in a slot after that, it would not be read."""
+    backend = backend_named(stage.name)
+    case = DecodeProblem("nan", seq_lens=(40, 20), num_kv_heads=2)
+    inputs = case.paged(backend.layout)
+    k_tokens, v_tokens = by_token(inputs.k_cache, inputs.v_cache)
+    block, offset = inputs.block_tables[0, 2], 39 % 16
+    expected = torch.zeros_like(inputs.q, dtype=torch.bool)
+    if name == "q":
+        inputs.q[0, 2, 5], expected[0, 2] = torch.nan, True
+    elif name == "k_cache":
+        k_tokens[block, offset, 1], expected[0, 2:] = torch.nan, True
+    else:
+        v_tokens[block, offset, 1, 5], expected[0, 2:, 5] = torch.nan, True
+    out = backend.prepare(inputs, **stage.sizes(case)).run()
+    assert torch.equal(out.isnan(), expected)
+
+
+def test_the_stages_of_the_kernel_are_its_backends() -> None:
+    """Each gives the same output, so no check would see one in the place of another."""
+    for name in ("naive", "v1", "v1_vector", "v2"):
+        backend = getattr(cuda_backends, f"{name}_backend")
+        assert backend_named(f"cuda_{name}") is backend
+    assert cuda_backends.v1_backend.loads is element_loads
+    assert cuda_backends.v1_vector_backend.loads is cuda_backends.v2_backend.loads is vector_loads
+
+
+def test_most_cases_have_something_to_merge() -> None:
+    """With vLLM's 512 tokens, most would be one partition; and none would be cut in more partitions
+    than a warp has lanes."""
+    cases = [case for case in CASES.values() if STAGES["cuda_v2"].is_checked_on(case)]
+    single = [case.name for case in cases if max(case.seq_lens) <= some_partitions(case)]
+    assert single == ["one_token"]
+    assert all(some_partitions(case) % case.block_size == 0 for case in cases)
+    longest = CASES["decode/long_context"]
+    assert max(longest.seq_lens) > 32 * some_partitions(longest)

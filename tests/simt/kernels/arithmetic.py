@@ -1,0 +1,212 @@
+"""Numbers: what Numba makes of operators, of operands of two types, of casts and of functions.
+
+Each kernel computes its expressions of x, y and z, which are elements of the arrays a, b and c. The
+results stand in 64 bits, wider than most of them need, so that a rounding or a wrap shows.
+"""
+
+import math
+from collections.abc import Callable
+
+import numba
+import numpy as np
+
+from simt.arithmetic import MATH
+from tests.simt.kernels.example import Arguments, example, from_text
+
+N = 100  # two blocks of 64 threads, the second one not full
+OFFSET = -7
+WEYL = 0x9E3779B97F4A7C15  # an unsigned number of 64 bits
+NAMES = {"numba": numba, "np": np, "math": math, "OFFSET": OFFSET, "WEYL": WEYL}
+Draw = Callable[[np.random.Generator], np.ndarray]
+
+
+def wide(numbers: np.ndarray) -> np.ndarray:
+    return numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
+
+
+def each(
+    name: str, draws: tuple[Draw, ...], expressions: dict[str, Callable], rtol: float = 0.0
+) -> None:
+    """Registers a kernel: row k of its last argument is the k-th expression.
+
+    draws        one array of N numbers each, for x, y and z
+    expressions  in CUDA -> the same of NumPy arrays x, y and z
+    """
+
+    def answer(*arrays: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.stack([wide(function(*arrays)) for function in expressions.values()])
+
+    def arguments(rng: np.random.Generator) -> Arguments:
+        inputs = [draw(rng) for draw in draws]
+        return *inputs, np.full_like(answer(*inputs), 99)
+
+    arrays = "abc"[: len(draws)]
+    lines = ["i = cuda.grid(1)", f"if i < {N}:"]
+    lines += [f"    {x} = {array}[i]" for x, array in zip("xyz", arrays, strict=False)]
+    lines += [f"    out[{k}, i] = {text}" for k, text in enumerate(expressions)]
+    kernel = from_text(name, ", ".join([*arrays, "out"]), "\n".join(lines), NAMES)
+    answers = lambda *args: {len(draws): answer(*args[:-1])}  # noqa: E731
+    example(2, 64, arguments, answers, rtol=rtol)(kernel)
+
+
+def floats(dtype: type = np.float32) -> Draw:
+    return lambda rng: rng.standard_normal(N).astype(dtype)
+
+
+def integers(dtype: type = np.int32) -> Draw:
+    """Numbers of the whole range of the type, its ends and zero among them."""
+    lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        numbers = rng.integers(lowest, highest, N, dtype, endpoint=True)
+        numbers[rng.choice(N, 3, replace=False)] = lowest, 0, highest
+        return numbers
+
+    return draw
+
+
+def small(dtype: type = np.int32) -> Draw:
+    """Numbers from -9 to 9 without 0."""
+    return lambda rng: (rng.integers(1, 10, N) * rng.choice([-1, 1], N)).astype(dtype)
+
+
+def special(rng: np.random.Generator) -> np.ndarray:
+    return rng.choice(np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -3e38], np.float32), N)
+
+
+# Operators -----------------------------------------------------------------------------------
+
+each(
+    "float32_with_literals",
+    (floats(), small(np.int64)),
+    {
+        "x * 0.1": lambda x, y: wide(x) * 0.1,
+        "x * numba.float32(0.1)": lambda x, y: x * np.float32(0.1),
+        "x * -3": lambda x, y: wide(x) * -3,
+        "x + OFFSET": lambda x, y: wide(x) + OFFSET,
+        "x * y": lambda x, y: wide(x) * y,
+        "x**2": lambda x, y: x * x,
+        "cuda.fma(x, x, -(x * x))": lambda x, y: np.float32(wide(x) * wide(x) - wide(x * x)),
+    },
+)
+each(
+    "float32_with_integers",
+    (floats(), integers(), integers(np.int16)),
+    {
+        "x + y": lambda x, y, z: wide(x) + y,
+        "x + z": lambda x, y, z: x + z.astype(np.float32),
+        "z / x": lambda x, y, z: z.astype(np.float32) / x,
+    },
+)
+each(
+    "uint32_with_uint32_is_uint64",
+    (integers(np.uint32), lambda rng: integers(np.uint32)(rng) >> 8 | 1),
+    {
+        "x + y": lambda x, y: wide(x) + y,
+        "x - y": lambda x, y: wide(x) - y,
+        "(x - y) >> 1": lambda x, y: (wide(x) - y).astype(np.uint64) >> 1,
+        "numba.uint64(x) * WEYL": lambda x, y: x.astype(np.uint64) * np.uint64(WEYL),
+        "x // y": lambda x, y: x // y,
+        "x % y": lambda x, y: x % y,
+    },
+)
+each(
+    "signs_shifts_and_casts",
+    (integers(), integers(np.uint32), lambda rng: floats()(rng) * 1000),
+    {
+        "-x": lambda x, y, z: -x,
+        "-y": lambda x, y, z: -y,
+        "~numba.uint8(x)": lambda x, y, z: ~x.astype(np.uint8),
+        "x << 31": lambda x, y, z: wide(x) * 2**31,
+        "y << 4": lambda x, y, z: wide(y) * 16,
+        "y >> 4": lambda x, y, z: y // 16,
+        "y**2": lambda x, y, z: wide(y) * wide(y),
+        "divmod(x, WEYL)[0]": lambda x, y, z: np.floor(x / WEYL),
+        "(1 << 63) / 2": lambda x, y, z: np.full(N, 2.0**62),
+        "np.int16(x)": lambda x, y, z: x.astype(np.int16),
+        "numba.float32(x)": lambda x, y, z: x.astype(np.float32),
+        "float(x)": lambda x, y, z: x.astype(float),
+        "bool(x) + (z > 1)": lambda x, y, z: (x != 0) * 1 + (z > 1),
+        "int(z)": lambda x, y, z: np.trunc(z),
+    },
+)
+each(
+    "quotients_and_powers",
+    (lambda rng: small(np.float32)(rng) / 4, small(np.float32), small()),
+    {
+        "x // y": lambda x, y, z: np.floor(x / y),
+        "x % y": lambda x, y, z: x - y * np.floor(x / y),
+        "z / 7": lambda x, y, z: wide(z) / 7,
+        "abs(x) ** 0.5": lambda x, y, z: np.sqrt(wide(abs(x))),
+        "z**3": lambda x, y, z: wide(z) * z * z,
+        "2 ** abs(z)": lambda x, y, z: np.exp2(abs(z)),
+    },
+    rtol=1e-12,
+)
+
+# Functions -----------------------------------------------------------------------------------
+
+OF_TWO = (
+    math.atan2,
+    math.copysign,
+    math.fmod,
+    math.hypot,
+    math.nextafter,
+    math.pow,
+    math.remainder,
+)
+OTHERS = (math.frexp, math.ldexp, math.modf)
+OF_ONE = [f for f in MATH if f.__module__ == "math" and f not in (math.acosh, *OF_TWO, *OTHERS)]
+
+
+def one_by_one(function: Callable, *numbers: np.ndarray) -> np.ndarray:
+    return np.vectorize(function, otypes=[float])(*numbers)
+
+
+each(
+    "math_functions",
+    (lambda rng: rng.uniform(0.1, 0.9, N).astype(np.float32), floats()),
+    {f"math.{f.__name__}(x)": lambda x, y, f=f: one_by_one(f, x) for f in OF_ONE}
+    | {f"math.{f.__name__}(x, y)": lambda x, y, f=f: one_by_one(f, x, y) for f in OF_TWO}
+    | {"math.acosh(1 / x)": lambda x, y: np.arccosh(1 / wide(x))}
+    | {f"math.frexp(y)[{i}]": lambda x, y, i=i: np.frexp(y)[i] for i in (0, 1)}
+    | {f"math.modf(y)[{i}]": lambda x, y, i=i: np.modf(y)[i] for i in (0, 1)}
+    | {"math.ldexp(x, 3)": lambda x, y: x * 8},
+    rtol=1e-5,
+)
+# Of one type, NaN loses; of a float and an integer, the first one is kept beside NaN.
+each(
+    "not_a_number_infinity_smallest_and_largest",
+    (special, floats(), small()),
+    {
+        "x != x": lambda x, y, z: np.isnan(x),
+        "x < 1": lambda x, y, z: x < 1,
+        "max(x, y)": lambda x, y, z: np.fmax(x, y),
+        "min(y, x)": lambda x, y, z: np.fmin(y, x),
+        "max(x, 0)": lambda x, y, z: np.maximum(x, 0),
+        "max(0, x)": lambda x, y, z: np.fmax(x, 0).clip(0),
+        "min(max(y, -0.5), z % 3)": lambda x, y, z: np.clip(wide(y), -0.5, z % 3),
+        "x / numba.float32(0)": lambda x, y, z: x / np.zeros_like(x),
+        "abs(x)": lambda x, y, z: abs(x),
+        "abs(z)": lambda x, y, z: abs(z),
+        "round(z / 2)": lambda x, y, z: np.rint(z / 2),
+    },
+)
+
+
+def of_bits(function: Callable[[str], int]) -> Callable[[np.ndarray], np.ndarray]:
+    """A function of the bits of each number, as text."""
+    return lambda x: np.array(
+        [function(np.binary_repr(int(n), x.dtype.itemsize * 8)) for n in x], np.uint64
+    )
+
+
+BITS = {
+    "cuda.popc(x)": of_bits(lambda bits: bits.count("1")),
+    "cuda.ffs(x)": of_bits(lambda bits: len(bits) - bits.rfind("1") if "1" in bits else 0),
+    "cuda.clz(x)": of_bits(lambda bits: (bits + "1").find("1")),
+    "cuda.brev(x)": of_bits(lambda bits: int(bits[::-1], 2)),
+}
+each("bits_of_32", (integers(np.uint32),), BITS)
+each("bits_of_64", (integers(np.uint64),), BITS)

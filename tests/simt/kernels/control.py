@@ -1,0 +1,207 @@
+"""Branches and loops, calls, grids, and names that stand for one thing here and another there.
+
+Random kernels (tests/simt/simt_programs.py) try divergence; here is what they do not write.
+"""
+
+import numpy as np
+from numba import cuda
+
+from tests.simt.kernels.example import example
+
+N = 100  # two blocks of 64 threads, the second one not full
+
+
+def numbers(rng):
+    return rng.integers(-50, 50, N, np.int32)
+
+
+def each(answer, *draws):
+    """An example on arrays of N numbers; answer makes one number of one number from each of them.
+
+    Out, the last argument, is int32 and holds 99 where nothing is written.
+    """
+
+    def arguments(rng):
+        return *[draw(rng) for draw in draws], np.full(N, 99, np.int32)
+
+    def answers(*args):
+        lists = [array.tolist() for array in args[:-1]]
+        return {len(draws): np.array([answer(*row) for row in zip(*lists, strict=True)], np.int32)}
+
+    return example(2, 64, arguments, answers)
+
+
+@each(lambda x: next((d for d in range(2, 52) if x % d), 0), numbers)
+@cuda.jit
+def break_leaves_the_inner_loop_only(a, out):
+    i = cuda.grid(1)
+    if i < N:
+        smallest = 0
+        for sign in range(-1, 2, 2):
+            for divisor in range(2, 52):
+                if (sign * a[i]) % divisor != 0:
+                    smallest += divisor
+                    break
+        out[i] = smallest // 2
+
+
+def smallest_divisor(x):
+    for divisor in range(2, 12):
+        if x % divisor == 0:
+            break
+    else:
+        divisor = -1 if x in (1, -1, 13) else -2
+    return divisor
+
+
+@each(smallest_divisor, numbers)
+@cuda.jit
+def else_is_for_loops_without_a_break(a, out):
+    i = cuda.grid(1)
+    if i < N:
+        for divisor in range(2, 12):
+            if a[i] % divisor == 0:
+                break
+        else:
+            divisor = -1 if a[i] in (1, -1, 13) else -2
+        out[i] = divisor
+
+
+def rows(rng):
+    return rng.integers(0, 9, (3, 64), np.int32)
+
+
+@example(
+    1,
+    64,
+    lambda rng: (rows(rng), np.arange(4, dtype=np.int32), None, np.zeros(64, np.int32)),
+    lambda m, a, missing, out: {
+        0: m + np.array([[1], [2], [3]], np.int32),
+        3: (m + 1).sum(axis=0) + 14 + 5 * 0 + 6 * 1 + 7 * 2 + 33,
+    },
+)
+@cuda.jit
+def loops_go_over_arrays_and_tuples(m, a, missing, out):
+    t = cuda.threadIdx.x
+    total = 0
+    for row in m:
+        row[t] += 1
+        total += row[t]
+    for i, row in enumerate(m):
+        row[t] += i
+    for i, x in enumerate(a):
+        total += i * x
+    for x, (number, y) in zip(a, enumerate((5, 6, 7), 10)):  # noqa: B905 (Numba has no strict)
+        total += x * y + number
+    assert total > 0
+    if missing is None:
+        out[t] = total
+
+
+@each(lambda x: (x > 0) + 2 * (x > 5) + 4 * (-20 <= x < 9), numbers)
+@cuda.jit
+def conditions_read_no_further(a, out):
+    """Threads from N on would read outside of a."""
+    i = cuda.grid(1)
+    total = 1 if i < N and a[i] > 0 else 0
+    if not (i >= N or a[i] <= 5):
+        total += 2
+    if -1 < N - 1 - i < N and i < N > a[i] * 0 and -20 <= a[i] < 9:
+        total += 4
+    if i < N:
+        out[i] = total
+
+
+# Calls ---------------------------------------------------------------------------------------
+
+
+@cuda.jit(device=True)
+def scaled(x, factor=3, offset=1):
+    return factor * x + offset
+
+
+@cuda.jit(device=True)
+def twice(function, x):
+    return function(function(x))
+
+
+def make_polynomial(COEFFICIENTS, DEGREE):
+    @cuda.jit
+    def defaults_closure_constants_and_functions_as_arguments(a, out):
+        i = cuda.grid(1)
+        if i < N:
+            total = 0
+            for power in range(DEGREE + 1):
+                total = total * a[i] + COEFFICIENTS[power]
+            again = scaled
+            out[i] = (
+                total + twice(again, a[i]) + scaled(a[i], offset=5, factor=2) + twice(abs, a[i])
+            )
+
+    return defaults_closure_constants_and_functions_as_arguments
+
+
+each(lambda x: 3 * x**3 - x + 4 + 9 * x + 4 + 2 * x + 5 + abs(x), numbers)(
+    make_polynomial((3, 0, -1, 4), 3)
+)
+
+# Grids ---------------------------------------------------------------------------------------
+
+
+def places_and_sizes(out):
+    """Thread and block of each element of out, whose axes are z, y and x; then what all have."""
+    z, y, x = np.indices(out.shape[:3])
+    places = np.stack([x % 4, y % 2, z % 4, x // 4, y // 2, z // 4], -1)
+    sizes = np.broadcast_to([4, 2, 4, 2, 2, 1, 8, 4, 32], (*x.shape, 9))
+    lanes = (x % 4 + 4 * (y % 2) + 8 * (z % 4))[..., None]
+    return {0: np.concatenate([places, sizes, lanes], -1)}
+
+
+@example((2, 2, 1), (4, 2, 4), lambda rng: (np.full((4, 4, 8, 16), 99),), places_and_sizes)
+@cuda.jit
+def grid_of_three_dimensions(out):
+    x, y, z = cuda.grid(3)
+    width, height = cuda.gridsize(2)
+    mine = out[z, y, x]
+    mine[0], mine[1], mine[2] = cuda.threadIdx.x, cuda.threadIdx.y, cuda.threadIdx.z
+    mine[3], mine[4], mine[5] = cuda.blockIdx.x, cuda.blockIdx.y, cuda.blockIdx.z
+    mine[6], mine[7], mine[8] = cuda.blockDim.x, cuda.blockDim.y, cuda.blockDim.z
+    mine[9], mine[10], mine[11] = cuda.gridDim.x, cuda.gridDim.y, cuda.gridDim.z
+    mine[12], mine[13], mine[14], mine[15] = width, height, cuda.warpsize, cuda.laneid
+
+
+# Names, as Numba allows ----------------------------------------------------------------------
+
+BIG = 2**53 + 1  # no float64 holds it
+
+
+def big(rng):
+    return rng.integers(-99, 99, N) + BIG, np.zeros(N, np.int64)
+
+
+@example(2, 64, big, lambda a, out: {1: a * 3 // 2 + 5})
+@cuda.jit
+def variables_of_one_branch_and_of_two_types(a, out):
+    i = cuda.grid(1)
+    number = 0.0
+    if i < N:
+        number = a[i]
+        out[i] = number * 3 // 2
+        more = 5
+    if i < N:
+        out[i] += more
+
+
+@example(1, 128, lambda rng: (rng.standard_normal(N), np.zeros(N)), lambda a, out: {1: a * 8 + 6})
+@cuda.jit
+def names_change_places_and_kinds_after_a_return(a, out):
+    i = cuda.grid(1)
+    parts = (0, 0)
+    if i >= N:
+        return
+    source, target = a, out
+    for _ in range(3):
+        target[i] = source[i] * 2
+        source, target = target, source
+    parts = (1, 2, 3)
+    out[i] += parts[0] + parts[1] + parts[2]

@@ -1,0 +1,153 @@
+"""Arrays: up to four dimensions, strides, rows and slices, local memory, scalars."""
+
+import numpy as np
+from numba import cuda
+
+from tests.simt.kernels.example import example, one_and_result
+
+
+def numbers(rng, *shape):
+    return rng.integers(-99, 99, shape, np.int32)
+
+
+def unwritten(*shape):
+    return np.full(shape, 99, np.int32)
+
+
+def four_arrays(rng):
+    """The last two in columns, as a transposed array is."""
+    return (
+        *(numbers(rng, 5), numbers(rng, 4, 5), numbers(rng, 5, 4, 3).T),
+        *(numbers(rng, 5, 4, 3, 2).T, unwritten(2, 3, 4, 5)),
+    )
+
+
+@example(1, 128, four_arrays, lambda a, b, c, d, out: {4: a + b - c + 2 * d})
+@cuda.jit
+def one_to_four_dimensions(a, b, c, d, out):
+    i = cuda.threadIdx.x
+    if i < out.size:
+        x, y, z, w = i % 5, i // 5 % 4, i // 20 % 3, i // 60
+        out[w, z, y, x] = a[x] + b[y, x] - c[z, y, x] + 2 * d[w, z, y, x]
+
+
+@example(
+    1,
+    32,
+    lambda rng: (numbers(rng, 3, 4, 5), np.full(8, 99)),
+    lambda a, out: {1: np.array([3, 4, 5, 60, 3, 3, 20, 2])},
+)
+@cuda.jit
+def shape_size_ndim_len(a, out):
+    if cuda.grid(1) == 0:
+        depth, rows, columns = a.shape
+        out[0], out[1], out[2] = depth, rows, columns
+        out[3], out[4], out[5] = a.size, a.ndim, len(a)
+        out[6], out[7] = a[0].size, a[0, 1:3].shape[0]
+
+
+@example(
+    1,
+    32,
+    lambda rng: (rng.standard_normal(32, np.float32), np.float32(0.1), 3, 0.1, np.zeros((2, 32))),
+    lambda a, single, count, double, out: {
+        0: a + np.float32(3),
+        4: np.stack([(a * single).astype(np.float64), a.astype(np.float64) * double]),
+    },
+)
+@cuda.jit
+def scalars_keep_their_types(a, single, count, double, out):
+    i = cuda.grid(1)
+    out[0, i] = a[i] * single
+    out[1, i] = a[i] * double
+    a[i] += count
+
+
+@example(2, 32, lambda rng: (np.zeros(64, np.int8),), lambda out: {0: np.arange(64) * 2})
+@cuda.jit
+def neighbouring_bytes_written_twice_by_their_owner(out):
+    i = cuda.grid(1)
+    out[i] = i
+    out[i] += i
+
+
+# Rows and slices -----------------------------------------------------------------------------
+
+
+@cuda.jit(device=True)
+def sum_of(array):
+    total = 0
+    for k in range(array.size):
+        total += array[k]
+    return total
+
+
+def sums_of_parts(a, out):
+    parts = a[:, :3], a[:, 1:-1], a.T, a[:, -3:], a[:, -5:-2], a[:, 2:99], a[:, 5:2]
+    return {1: np.stack([part.sum(1) for part in parts], 1)}
+
+
+@example(1, 8, lambda rng: (numbers(rng, 8, 8), unwritten(8, 7)), sums_of_parts)
+@cuda.jit
+def slices_are_views_cut_as_in_python(a, out):
+    i = cuda.threadIdx.x
+    row = a[i]
+    out[i, 0] = sum_of(a[i, :3])
+    out[i, 1] = sum_of(row[1:-1])
+    out[i, 2] = sum_of(a[:, i])
+    out[i, 3] = sum_of(row[-3:])
+    out[i, 4] = sum_of(row[-5:-2])
+    out[i, 5] = sum_of(row[2:99])
+    out[i, 6] = sum_of(row[5:2])
+
+
+def of_each_lane(a, out):
+    t = np.arange(32)
+    return {1: a[np.where(t % 3 == 1, 2, 0), t] + np.array([a[0, :n].sum() for n in t])}
+
+
+@example(1, 32, one_and_result((3, 32), 32), of_each_lane)
+@cuda.jit
+def row_and_length_of_each_lane(a, out):
+    t = cuda.threadIdx.x
+    row = a[0]
+    head = row[:0]
+    if t > 0:
+        head = row[:t]
+    if t % 3 == 1:
+        row = a[2]
+    out[t] = row[t]
+    for i in range(head.size):
+        out[t] += head[i]
+
+
+# Local arrays, and what Numba knows before the kernel runs ------------------------------------
+
+COLUMNS = 3
+
+
+def ends(a, out):
+    answer = np.stack([a[:, -1], np.full(8, 2), np.full(8, 7), a[::-1, 1]], 1).astype(float)
+    answer[:, -1] += 0.5
+    return {1: answer}
+
+
+@example(1, 8, lambda rng: (numbers(rng, 8, 4), np.zeros((8, 4))), ends)
+@cuda.jit
+def constant_shapes_own_types_and_ends_of_axes(a, out):
+    """2.5 becomes 2 in an array of a's type."""
+    i = cuda.threadIdx.x
+    ROWS = 2
+    shape = (ROWS, COLUMNS)
+    own = cuda.local.array(shape, dtype=a.dtype)
+    rows = cuda.shared.array((2 * 4, ROWS), a.dtype)
+    own[:] = 2.5
+    own[-1] = 7
+    own[0, :1] = a[i, -1]
+    rows[i, -1] = a[i, 1]
+    cuda.syncthreads()
+    out[i, 0] = own[0, 0]
+    out[i, 1] = own[0, -1]
+    out[i, 2] = own[1, i % COLUMNS]
+    out[i, 3] = rows[7 - i, 1]
+    cuda.atomic.add(out, (i, -1), 0.5)

@@ -1,0 +1,177 @@
+"""Shuffles, votes and barriers of a warp, whole or in part; votes of a block; atomics."""
+
+import numba
+import numpy as np
+from numba import cuda
+
+from tests.simt.kernels.example import example
+
+ALL = 0xFFFFFFFF
+LOWER_HALF = 0x0000FFFF
+UPPER_HALF = 0xFFFF0000
+NAN = np.float32(np.nan)
+
+
+def whole(rng, n, dtype=np.int32):
+    return rng.integers(-99, 100, n).astype(dtype)
+
+
+def whole_and_result(n, *result, dtype=np.int32):
+    return lambda rng: (whole(rng, n, dtype), np.zeros(result or n, dtype))
+
+
+def groups(a, width):
+    return a.reshape(-1, width)
+
+
+def of_warps_of_32_and_16(a, out):
+    negative = np.add.reduceat(a < 0, [0, 32], dtype=np.int64)
+    rows = (
+        a[np.arange(48) ^ 8],
+        np.repeat(negative, [32, 16]),
+        np.repeat([ALL, LOWER_HALF], [32, 16]),
+    )
+    return {1: np.stack(rows)}
+
+
+@example(1, 48, whole_and_result(48, 3, 48, dtype=np.int64), of_warps_of_32_and_16)
+@cuda.jit
+def last_warp_of_16_lanes(a, out):
+    i = cuda.threadIdx.x
+    mask = ALL if i < 32 else LOWER_HALF
+    out[0, i] = cuda.shfl_xor_sync(mask, a[i], 8)
+    out[1, i] = cuda.popc(cuda.ballot_sync(mask, a[i] < 0))
+    out[2, i] = cuda.activemask()
+
+
+# Votes, and barriers of a warp ---------------------------------------------------------------
+
+
+def two_warps(rng):
+    return np.append(np.arange(32) - 9, np.arange(1, 33)).astype(np.int32), np.zeros((10, 64), int)
+
+
+def each_answer(a, out):
+    """Of -9 to 22 and of 1 to 32. Bit 31 makes the int32 of a ballot negative."""
+    i = np.arange(64)
+    lane, positive = i % 32, groups(a > 0, 32)
+    ballots = (positive << np.arange(32)).sum(1).astype(np.uint32).view(np.int32)
+    shuffled = i // 32 * 32 + i // 8, i - 3 * (lane > 2), i + 3 * (lane < 29), i ^ 3
+    of_warps = groups(a, 32).all(1), (groups(a, 32) > 31).any(1), [False, True], ballots, [ALL] * 2
+    return {
+        1: np.stack([*(a[lanes] for lanes in shuffled), *np.repeat(of_warps, 32, 1), a[i ^ 31]])
+    }
+
+
+@example(1, 64, two_warps, each_answer)
+@cuda.jit
+def each_warp_function(a, out):
+    """Numbers of lanes over 31: the hardware takes their low 5 bits."""
+    i = cuda.threadIdx.x
+    warp = cuda.shared.array(64, numba.int32)
+    out[0, i] = cuda.shfl_sync(ALL, a[i], 32 + i // 8)
+    out[1, i] = cuda.shfl_up_sync(ALL, a[i], 32 + 3)
+    out[2, i] = cuda.shfl_down_sync(ALL, a[i], 32 + 3)
+    out[3, i] = cuda.shfl_xor_sync(ALL, a[i], 32 + 3)
+    out[4, i] = cuda.all_sync(ALL, a[i])
+    out[5, i] = cuda.any_sync(ALL, a[i] > 31)
+    out[6, i] = cuda.eq_sync(ALL, a[i] > 0)
+    out[7, i] = cuda.ballot_sync(ALL, a[i] > 0)
+    out[8, i] = cuda.activemask()
+    warp[i] = a[i]
+    cuda.syncwarp()
+    out[9, i] = warp[i ^ 31]
+
+
+@example(1, 32, lambda rng: (np.arange(5, 8), np.zeros(1, np.int64)), lambda a, out: {1: a[2:]})
+@cuda.jit
+def syncwarps_pass_the_word_from_lane_to_lane(a, out):
+    tile = cuda.shared.array(1, numba.int32)
+    t = cuda.threadIdx.x
+    if t == 2:
+        tile[0] = a[t]
+    if 1 <= t < 3:
+        cuda.syncwarp(0b110)
+    if t < 2:
+        cuda.syncwarp(0b011)
+    if t == 0:
+        out[0] = tile[0]
+
+
+# Votes of a block ----------------------------------------------------------------------------
+
+
+def three_blocks(rng):
+    return np.repeat([1, 0, -1], 48) * (np.arange(144) != 7), np.zeros((4, 144), np.int32)
+
+
+def block_votes(a, out):
+    positive = groups(a, 48) > 0
+    votes = [positive.sum(1), positive.all(1), positive.any(1), ~positive.any(1)]
+    return {1: np.repeat(votes, 48, 1)}
+
+
+@example(3, 48, three_blocks, block_votes)
+@cuda.jit
+def syncthreads_count_and_or(a, out):
+    i = cuda.grid(1)
+    positive = int(a[i] > 0)
+    out[0, i] = cuda.syncthreads_count(positive)
+    out[1, i] = 1 if cuda.syncthreads_and(positive) else 0
+    out[2, i] = 1 if cuda.syncthreads_or(positive) else 0
+    out[3, i] = 1 if cuda.syncthreads_and(1 - positive) else 0
+
+
+# Atomics -------------------------------------------------------------------------------------
+
+
+def items_and_bins(rng):
+    return rng.integers(0, 8, 300), np.zeros(8, np.int32)
+
+
+@example(4, 32, items_and_bins, lambda a, counts: {1: np.bincount(a, minlength=8)})
+@cuda.jit
+def histogram_of_each_block_then_of_all(a, counts):
+    t = cuda.threadIdx.x
+    block = cuda.shared.array(8, numba.int32)
+    if t < 8:
+        block[t] = 0
+    cuda.syncthreads()
+    for i in range(cuda.grid(1), a.size, cuda.gridsize(1)):
+        cuda.atomic.add(block, a[i], 1)
+    cuda.syncthreads()
+    if t < 8:
+        cuda.atomic.add(counts, t, block[t])
+
+
+def items_and_ends(rng):
+    return whole(rng, 100), np.array([-1000, 1000, 500, -500, NAN, NAN, 7, 7], np.float32)
+
+
+@example(2, 64, items_and_ends, lambda a, ends: {1: [a.max(), a.min(), *ends[2:]]})
+@cuda.jit
+def atomic_max_and_min(a, ends):
+    i = cuda.grid(1)
+    if i < a.size:
+        cuda.atomic.max(ends, 0, a[i])
+        cuda.atomic.min(ends, 1, a[i])
+        cuda.atomic.max(ends, 2, a[i])
+        cuda.atomic.min(ends, 3, a[i])
+        cuda.atomic.max(ends, 4, a[i])
+        cuda.atomic.min(ends, 5, a[i])
+        cuda.atomic.max(ends, 6, NAN)
+        cuda.atomic.min(ends, 7, NAN)
+
+
+def odd_and_one(rng):
+    return rng.choice([1, 3, 5], 64), np.ones(1, np.int32)
+
+
+@example(2, 32, odd_and_one, lambda a, product: {1: [a.prod().astype(np.int32)]})
+@cuda.jit
+def swap_until_it_succeeds(a, product):
+    assumed = 1
+    seen = 0
+    while seen != assumed:
+        seen = assumed
+        assumed = cuda.atomic.cas(product, 0, seen, numba.int32(seen * a[cuda.grid(1)]))
