@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from types import CellType, FunctionType, SimpleNamespace
 from unittest import mock
 
-from simt.arguments import require, whole_number
+from simt.arguments import require, require_type, whole_number
 from simt.kernel_arguments import arrays_of, function_of, named
 from simt.private_names import PLACE
 from simt.signatures import types_of
@@ -57,8 +57,9 @@ def require_compiler() -> None:
 
 def checked_capability(capability: Capability, name: str = "capability") -> Capability:
     """Raises TypeError or ValueError for anything but a pair of whole numbers."""
-    is_pair = isinstance(capability, tuple | list) and len(capability) == 2
-    require(is_pair, name, capability, "two whole numbers, such as (9, 0)")
+    allowed = "two whole numbers, such as (9, 0)"
+    require_type(isinstance(capability, tuple | list), name, capability, allowed)
+    require(len(capability) == 2, name, capability, allowed)
     major, minor = (whole_number(f"{name}[{i}]", n, 0) for i, n in enumerate(capability))
     return major, minor
 

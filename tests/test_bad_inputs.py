@@ -63,7 +63,7 @@ def public() -> Iterator[tuple[str, Callable]]:
 
 def in_its_room(module: str) -> str:
     """A module of a room, such as "layouts" or "cpu.backend"."""
-    return module.split(".", 2)[2]
+    return ".".join(module.split(".")[2:])
 
 
 ROOMS = ("paging", "attention", "kernels", "engine", "distributed")
@@ -289,7 +289,8 @@ CALLS = [
     (None, OURS["vectors.vector_access"], {"count": 4}),
     *((None, backend_named(name).prepare, {"step": problem().paged(backend_named(name).layout)}
        | sizes) for name, sizes in BACKEND_SIZES.items()),
-    (None, Engine, {"model": small_model(), "stage": "paged_online"} | NARROW | ENGINE | LIMITS),
+    (None, Engine, {"model": small_model(), "backend": paged.online_backend, **NARROW, **ENGINE,
+                    **LIMITS}),
     (engine, "add", {"prompt": [1, 2], "params": SamplingParams(2)}),
     (engine, "cancel", {"request": planned()[0].sequence.request}),
     (None, OURS["batch.build_batch"], {"plan": tuple(planned())}),
@@ -299,13 +300,13 @@ CALLS = [
       for function in (LLM, OURS["llm.load_model"])),
     (ByteTokenizer, "encode", {"text": "text"}),
     (ByteTokenizer, "decode", {"token_ids": [65, 66]}),
-    (None, OURS["runner.backend_here"], {"stage": "cpu"}),
+    (None, OURS["runner.backend_here"], {"backend": paged.online_backend}),
     (None, OURS["scheduler.Scheduler"], {"allocator": BlockAllocator(6), "block_size": 4} | LIMITS),
     (lambda: OURS["scheduler.Scheduler"](BlockAllocator(6), 4), "admit",
      {"request": planned()[0].sequence.request}),
-    (None, Runner, {"model": small_model(), "stage": "paged_online", "num_blocks": 6,
+    (None, Runner, {"model": small_model(), "backend": paged.online_backend, "num_blocks": 6,
                     "block_size": 4} | NARROW),
-    (lambda: Runner(small_model(), "paged_online", 6, 4), "run",
+    (lambda: Runner(small_model(), paged.online_backend, 6, 4), "run",
      {"batch": OURS["batch.build_batch"](planned())}),
     *((engine, lambda engine, **params: engine.add([1], SamplingParams(**params)).params, good)
       for good in (PARAMS, {"num_samples": 2, "stop_tokens": [1, 2]})),
@@ -564,6 +565,7 @@ INNER = (
     *("cpu.kernel.*", "cpu.vectors.*", "warp.*", "vectors.[!v]*", "dtypes.*"),  # code in a kernel
     *("triton.interpreter.[!i]*", "triton.interpreter.interpreted_language"),
     *("triton.inputs.*", "triton.backend.[uv]*", "triton.compiled.[!cn]*", "*.compiling_for"),
+    *("compiled.backend.*", "compiled.original.*", "backend.Backend.*"),
     *("on_gpu.*", "cuda_backends.[!g]*", "cuda_launch.*Launch.*", "geometry.[!G]*"),
     *("cpu.backend.[!p]*", "intermediates.[!is]*", "intermediates.s[hu]*", "*.intermediates_of_v2"),
     *(f"compiled.report.{name}" for name in ("l*", "s*", "a[rn]*", "assembled")),

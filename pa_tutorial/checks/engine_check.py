@@ -23,6 +23,7 @@ from pa_tutorial.checks.engine_alone import (
     ConfigWithEnd,
     trained,
 )
+from pa_tutorial.checks.ladder import backend_named
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.checks.script import scripts
 from pa_tutorial.engine.engine import Engine
@@ -208,7 +209,9 @@ def scene_trial(name: str) -> Trial:
     names = alone.names()
 
     def run(engine_class: Callable | None) -> dict[str, Tensor]:
-        served = Served(engine_class or Engine, **scene.options)
+        options = {"backend": "paged_online", **scene.options}
+        options["backend"] = backend_named(options["backend"])
+        served = Served(engine_class or Engine, **options)
         scene.play(served)
         served.run()
         return {"out": as_rows(served.rows(), names)}

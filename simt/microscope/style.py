@@ -128,7 +128,7 @@ def ink_on(color: str) -> str:
 
 
 def frame(
-    axes: Axes, x: float, y: float, width: float, height: float, color: str, **look: object
+    axes: Axes, x: float, y: float, width: float, height: float, color: str = INK, **look: object
 ) -> None:
     """An outline around existing cells."""
     outline = Rectangle((x, y), width, height, fill=False, edgecolor=color, **look)

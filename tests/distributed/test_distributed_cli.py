@@ -1,4 +1,4 @@
-"""python -m pa_tutorial.engine under torchrun: what it prints, how it ends when a rank fails."""
+"""python -m pa_tutorial.distributed: what it prints, how it ends when a rank fails."""
 
 import os
 import re
@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pa_tutorial.engine.__main__ import main
+from pa_tutorial.distributed.__main__ import main
+from pa_tutorial.engine.__main__ import main as alone
 from tests.processes import still_there
 
 # The command line, with a fault on rank 1: in its step 2, after the first layer of two.
 FAULTY = """
 import os, sys
-from pa_tutorial.engine.__main__ import main
+from pa_tutorial.distributed.__main__ import main
 from pa_tutorial.engine.runner import Runner
 
 def run(runner, batch, run=Runner.run, calls=[]):
@@ -32,7 +33,7 @@ sys.exit(main())
 def torchrun(folder: Path, *program: object) -> subprocess.CompletedProcess:
     """Of two ranks, without a bar."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += [f"--log-dir={folder}", *map(str, program), "--tensor-parallel=2", "--no-progress"]
+    command += [f"--log-dir={folder}", *map(str, program), "--no-progress"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     options = {"capture_output": True, "encoding": "utf-8", "timeout": 240}
     return subprocess.run(command, env=environment, **options)
@@ -45,8 +46,8 @@ def test_two_ranks_print_what_one_device_prints(
     """Answers, samples, the refusal of one prompt and statistics; and the exit code."""
     arguments = ["The for statement", "The for", "x" * 300, "--statistics", "--token-budget", "8"]
     arguments += ["--max-tokens", "6", "--num-samples", "2", "--temperature", "0.7"]
-    assert main([*arguments, "--no-progress"]) == 1
-    done = torchrun(tmp_path, "-m", "pa_tutorial.engine", *arguments)
+    assert alone([*arguments, "--no-progress"]) == 1
+    done = torchrun(tmp_path, "-m", "pa_tutorial.distributed", *arguments)
     assert (done.returncode, done.stdout) == (1, capsys.readouterr().out)
     assert done.stdout.count("[length]") == 4
     assert "error: len(prompt) + max_tokens - 1 is 305" in done.stdout
@@ -69,16 +70,16 @@ def test_torchrun_reports_the_rank_and_the_step_that_failed_and_no_process_is_le
 
 
 ONE_OF = "it must be one of [1, 2, 4]: the model has 4 query heads and 2 KV heads"
-START = "ranks run; use torchrun --nproc-per-node 2 -m pa_tutorial.engine"
+START = "start it with torchrun --nproc-per-node 2 -m pa_tutorial.distributed"
 
 
 @pytest.mark.parametrize(
     ("started", "arguments", "message"),
     [
-        ("3", ["3"], f"--tensor-parallel is 3; {ONE_OF}"),
-        (None, ["2"], f"--tensor-parallel is 2, but 0 {START}"),
-        ("2", ["2", "--limit", "0"], "limit is 0.0; it must be seconds, more than 0"),
-        ("2", ["2", "--limit", "inf"], "limit is inf; it must be seconds, more than 0"),
+        ("3", [], f"--nproc-per-node is 3; {ONE_OF}"),
+        (None, [], f"WORLD_SIZE is 0; it must be set: {START}"),
+        ("2", ["--limit", "0"], "limit is 0.0; it must be seconds, more than 0"),
+        ("2", ["--limit", "inf"], "limit is inf; it must be seconds, more than 0"),
     ],
 )
 def test_what_cannot_be_is_refused_on_every_rank(
@@ -93,6 +94,6 @@ def test_what_cannot_be_is_refused_on_every_rank(
     if started:
         monkeypatch.setenv("WORLD_SIZE", started)
     with pytest.raises(SystemExit) as ended:
-        main(["x", "--tensor-parallel", *arguments, "--no-progress"])
+        main(["x", *arguments, "--no-progress"])
     assert ended.value.code == 2
     assert message in capsys.readouterr().err

@@ -28,7 +28,7 @@ def test_a_refused_prompt_gives_1_and_the_others_are_answered(
     ("arguments", "message"),
     [
         ([], "no prompt: give text, or --file"),
-        (["x", "--stage", "kv_cache"], "invalid choice: 'kv_cache'"),
+        (["x", "--backend", "kv_cache"], "invalid choice: 'kv_cache'"),
         (["x", "--num-blocks", "1"], "num_blocks is 1; it must be at least 2"),
         (["x", "--every", "-1"], "--every is -1; it must be at least 0"),
         (["x", "--file", "no_such_file"], "no_such_file"),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pa_tutorial.attention.paged import gather_backend
 from pa_tutorial.engine import Engine, SamplingParams
 from pa_tutorial.engine import engine as engine_module
 from pa_tutorial.engine.engine import BadScores
@@ -38,9 +39,9 @@ class Trouble(Exception):
 def make_engine(**options: object) -> Engine:
     """Too few blocks for all: one is preempted even when nothing fails.
 
-    And the stage that is quickest on few tokens.
+    And the backend that is quickest on few tokens.
     """
-    sizes = {"num_blocks": 7, "block_size": 2, "chunk_size": 4, "stage": "paged_gather"}
+    sizes = {"num_blocks": 7, "block_size": 2, "chunk_size": 4, "backend": gather_backend}
     return Engine(small_model(NUM_LAYERS), **(sizes | options))
 
 

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from pa_tutorial.attention.paged import gather_backend
 from pa_tutorial.engine import Engine, SamplingParams
 from pa_tutorial.engine.request import Request, Sequence
 from tests.engine.engine_helpers import (
@@ -37,7 +38,7 @@ class Driver:
         pick = self.random.choice
         self.engine = Engine(
             small_model(),
-            stage="paged_gather",  # the quickest on few tokens
+            backend=gather_backend,  # the quickest on few tokens
             num_blocks=pick([6, 8, 12, 20]),
             block_size=pick([1, 2, 3, 4]),
             prefix_caching=pick([True, True, False]),

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from pa_tutorial.attention.backend import Backend
+from pa_tutorial.attention.paged import gather_backend, online_backend
 from pa_tutorial.engine import LLM, SamplingParams, load_checkpoint
 from pa_tutorial.engine.batch import build_batch
 from pa_tutorial.kernels.cpu.backend import cpu_backend
@@ -89,7 +91,7 @@ def generating(*arguments: object) -> Callable:
         (lambda: LLM(5), "model is of type int; it must be a Model, such as TinyLM"),
         (lambda: load_checkpoint(5), "folder is of type int; it must be a path"),
         (lambda: make_llm().engine.cancel(5), "request is of type int; it must be a Request"),
-        (lambda: make_llm(stage="kv_cache"), "stage is 'kv_cache'; it must be one of paged_gather"),
+        (lambda: make_llm(backend="cpu"), "backend is of type str; it must be a Backend, such as"),
         (lambda: make_llm(block_size=0), "block_size is 0; it must be at least 1"),
         (lambda: make_llm(token_budget=0), "token_budget is 0; it must be at least 1"),
         (lambda: make_llm(chunk_size=0), "chunk_size is 0; it must be at least 1"),
@@ -102,7 +104,7 @@ def test_unsuitable_arguments_are_refused(call: Callable, message: str) -> None:
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("stage", ["paged_gather", "paged_online"])
+@pytest.mark.parametrize("backend", [gather_backend, online_backend])
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -113,9 +115,9 @@ def test_unsuitable_arguments_are_refused(call: Callable, message: str) -> None:
     ],
 )
 def test_a_bad_step_is_refused_by_a_new_launch_and_by_one_used_again(
-    stage: str, name: str, value: int, message: str
+    backend: Backend, name: str, value: int, message: str
 ) -> None:
-    engine = make_llm(stage=stage).engine
+    engine = make_llm(backend=backend).engine
     for token in (1, 2):
         engine.add([token], PARAMS)
     batch, runner = build_batch(engine.scheduler.schedule()), engine.runner
@@ -135,10 +137,12 @@ def test_parameters_of_another_type_are_refused_alone() -> None:
     assert good.error is None
 
 
-def test_a_stage_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(cpu_backend), "why_absent", lambda self: "There is no CPU.")
-    with pytest.raises(ValueError, match=r"stage is 'cpu', which cannot run here: There is no CPU"):
-        make_llm(stage="cpu")
+    with pytest.raises(
+        ValueError, match=r"backend is CpuBackend, which cannot run here: There is no CPU"
+    ):
+        make_llm(backend=cpu_backend)
 
 
 def test_an_interrupt_leaves_an_empty_pool_to_the_next_call(

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from pa_tutorial.checks.ladder import backend_named
 from pa_tutorial.engine import LLM, SamplingParams
 from tests.engine.hf_models import (
     END_TOKENS,
@@ -44,7 +45,7 @@ def references(name: str) -> list[list[int]]:
     return found
 
 
-# (stage, prefix caching, block size, blocks, chunk size, token budget, sequences at once, seed of
+# (backend, prefix caching, block size, blocks, chunk size, token budget, sequences at once, seed of
 # the order of arrival). Chosen such that every two values of chunk, caching and pool meet.
 ROOMY, TIGHT = 300, 13  # blocks of 8 tokens; the longest request needs 11
 COVERING = [
@@ -64,11 +65,11 @@ COVERING = [
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("settings", COVERING, ids=lambda one: "-".join(map(str, one)))
 def test_tokens_are_those_of_transformers(settings: tuple, name: str) -> None:
-    stage, *sizes, seed = settings
+    backend, *sizes, seed = settings
     caching, block_size, num_blocks, chunk_size, token_budget, max_num_seqs = sizes
     pool = {"prefix_caching": caching, "block_size": block_size, "num_blocks": num_blocks}
     limits = {"chunk_size": chunk_size, "token_budget": token_budget, "max_num_seqs": max_num_seqs}
-    llm = LLM(folder_of(name), stage=stage, **pool, **limits)
+    llm = LLM(folder_of(name), backend=backend_named(backend), **pool, **limits)
     prompts, most = zip(*requests(), strict=True)
     latest = 1 if seed is None else 40
     arrivals = np.random.default_rng(seed).integers(0, latest, NUM_REQUESTS).tolist()

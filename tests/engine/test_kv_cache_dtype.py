@@ -10,6 +10,7 @@ from pa_tutorial.attention import tiny_lm
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
 from pa_tutorial.checks.engine_check import SCENES, Served
 from pa_tutorial.engine import Engine, SamplingParams
+from pa_tutorial.kernels.cuda_backends import naive_backend
 from tests.engine.engine_helpers import VOCAB_SIZE, require_all_returned, small_model
 
 PROMPTS = ("The for statement", "The class ", "if ", "A name is", "import", "Each item in a set")
@@ -92,11 +93,11 @@ def test_a_scene_ends_over_an_8_bit_cache(name: str) -> None:
         (small_model, {"kv_cache_dtype": "fp8"}, r"kv_cache_dtype is 'fp8'; .* torch.float64"),
         (
             narrow_model,
-            {"kv_cache_dtype": "fp8", "stage": "cuda_naive"},
-            r"stage 'cuda_naive' can't run .* kv_cache_dtype 'fp8': k_cache.dtype is .* no float8",
+            {"kv_cache_dtype": "fp8", "backend": naive_backend},
+            r"NaiveBackend can't run .* kv_cache_dtype 'fp8': k_cache.dtype is .* no float8",
         ),
     ],
-    ids=["unknown", "no_name", "float64", "stage"],
+    ids=["unknown", "no_name", "float64", "backend"],
 )
 def test_an_8_bit_cache_that_cannot_be_is_refused(
     make: Callable[[], TinyLM], options: dict[str, object], message: str

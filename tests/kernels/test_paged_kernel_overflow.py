@@ -30,7 +30,7 @@ TWO_SEQUENCES = problem(num_heads=1, num_kv_heads=1, dtype=torch.float16)
 # Else 8 bytes are remembered for each element, and what is written is copied first.
 SPARSE = {"checks": ("memory", "sync"), "order": "forward"}
 ROOM = 2**26  # partitions of a sequence: the outputs of the second begin at 2**26 * 32 = 2**31
-WITH_ROOM = Change("kernels/paged_attention.py", "= cuda.gridDim.z", f"= {ROOM}")
+WITH_ROOM = Change("pa_tutorial/kernels/paged_attention.py", "= cuda.gridDim.z", f"= {ROOM}")
 
 
 def large_pool() -> dict[str, object]:

@@ -507,7 +507,7 @@ def cpu_kernel(HEAD_SIZE: int) -> Callable:
     compiled = kept(kernel)
     # Only if Numba has nothing on disk at all; what it has may be for another size or dtype.
     folder = compiled.stats.cache_path
-    if not (folder and any(Path(folder).glob("cpu.cpu_kernel*.nbc"))):
+    if not (folder and any(Path(folder).glob(f"{Path(__file__).stem}.cpu_kernel*.nbc"))):
         print(COMPILING, end="", file=sys.stderr, flush=True)
     return compiled
 
