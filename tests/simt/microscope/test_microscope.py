@@ -21,7 +21,7 @@ from simt import Report, launch
 from simt.microscope import Axis, Pane, microscope, page
 from simt.microscope.data import TYPES, aliases, packed
 from simt.microscope.page import DATA, STATIC
-from tests.ptx.small_kernels import text_of
+from tests.simt.ptx.small_kernels import text_of
 from tests.simt.helpers import kernel, run, zeros
 from tests.simt.kernels.example import EXAMPLES
 

@@ -10,8 +10,8 @@ from numba import cuda, float32
 from simt import compile_ptx
 from simt.microscope import microscope
 from simt.ptx import PtxFault, parse, ptx_by_line, run_ptx
-from tests.ptx.small_kernels import run, text_of
-from tests.viz.pictures import require_readable, texts_of
+from tests.simt.ptx.small_kernels import run, text_of
+from tests.simt.microscope.pictures import require_readable, texts_of
 
 NEEDS_NUMBA = pytest.mark.needs("numba-cuda")
 LOCATED = re.compile(r"\s*(//.*|\.(loc|file)\b.*|\$L__(func|tmp|info)\w*:|)")
