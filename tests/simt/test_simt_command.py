@@ -121,7 +121,7 @@ def test_a_program_that_fails_is_shown_without_our_lines(text: str, says: str, s
     done = simt(text, "program.py", "300")
     assert done.returncode == 2
     assert says in done.stderr
-    assert "pa_tutorial/" not in done.stderr
+    assert "simt/" not in done.stderr
     assert "no findings" not in done.stdout
 
 
