@@ -5,8 +5,7 @@ import re
 import nbformat
 import pytest
 
-from pa_tutorial.checks import attempt
-from pa_tutorial.exercises import EXERCISES, answers
+from pa_tutorial.exercises import EXERCISES, answers, attempt
 from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.cells import fill

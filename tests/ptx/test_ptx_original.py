@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from pa_tutorial.bench.original import main
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.compiled.original import (
     FOLDERS,
     KERNELS,
     TYPES,
     compiled_original,
-    main,
     run_original,
     run_original_v2,
 )
