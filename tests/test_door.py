@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.house_size import TOO_LARGE, lines_of_code, rows
 
 PROGRAM = """
@@ -21,6 +23,7 @@ def test_everything_is_within_a_tenth_of_its_limit() -> None:
     assert not [one for one in rows() if TOO_LARGE in one]
 
 
+@pytest.mark.rest
 def test_check_imports_only_the_rooms_that_it_needs() -> None:
     """A reader of notebook 01 doesn't wait for what notebook 01 doesn't need."""
     said = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True).stdout

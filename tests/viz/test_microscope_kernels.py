@@ -12,6 +12,8 @@ from pa_tutorial.viz.microscope import microscope
 from tests.simt_helpers import kernel, zeros
 from tests.viz.microscope_pages import Reader
 
+pytestmark = pytest.mark.rest("test_microscope_page.py")
+
 
 @pytest.fixture
 def read(read_page, tmp_path: Path):
