@@ -20,6 +20,7 @@ use(BlockAllocator(4))
 """
 
 
+@pytest.mark.rest(keep=["False"])
 @pytest.mark.parametrize("full", [False, True])
 def test_notebook_shows_the_readers_lines_and_the_message_or_all_on_request(full: bool) -> None:
     ipython = [sys.executable, "-m", "IPython", "--colors=NoColor", "-c", CELL.format(full=full)]

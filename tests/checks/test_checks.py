@@ -100,6 +100,7 @@ def test_what_a_function_does_to_torch_is_undone() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.rest("the diagnosis names the first quantity that is wrong")
 def test_a_wrong_intermediate_fails_even_if_the_output_is_right() -> None:
     def stretched_scores(q, k, v, scale, slopes=None, probe=None):
         out = cached_attention(q, k, v, scale, slopes, probe)
@@ -207,6 +208,7 @@ def test_short_check_of_what_has_none_is_refused(name: str) -> None:
         check(name, short=True, raises=False)
 
 
+@pytest.mark.rest("test_ladder.py and test_scenes.py", keep=["paged_gather-*", "block_manager-*"])
 @pytest.mark.parametrize(
     ("name", "cases", "reference"),
     [

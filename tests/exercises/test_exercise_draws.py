@@ -27,6 +27,7 @@ def plain(exercise: Exercise) -> bool:
     return is_function and "cuda." not in exercise.source and "tl." not in exercise.source
 
 
+@pytest.mark.rest("test_exercises.py on the draw of the notebooks")
 @each
 def test_another_draw_has_the_same_cases_and_wants_other_answers(exercise: Exercise) -> None:
     old, new, again = exercise.trials(0), exercise.trials(DRAW), exercise.trials(DRAW)
@@ -39,6 +40,7 @@ def test_another_draw_has_the_same_cases_and_wants_other_answers(exercise: Exerc
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.rest("test_exercises.py on the draw of the notebooks")
 @each
 def test_the_solution_passes_another_draw(exercise: Exercise) -> None:
     assert grade(exercise.name, draw=DRAW).ok

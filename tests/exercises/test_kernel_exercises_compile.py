@@ -16,6 +16,7 @@ NAMES = (
 )
 
 
+@pytest.mark.rest("test_exercises.py runs them in the simulator")
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)], ids=["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", NAMES)
 def test_solution_compiles(

@@ -93,6 +93,7 @@ def test_kernels_that_do_not_compile_get_one_line(
     assert 'identifier "nothing" is undefined' in said
 
 
+@pytest.mark.rest(keep=["dtype0"])  # float16
 @needs_nvcc
 @pytest.mark.parametrize("dtype", TYPES)
 def test_the_arguments_arrive_where_vllm_expects_them(tmp_path: Path, dtype: torch.dtype) -> None:

@@ -295,6 +295,7 @@ def test_fixture(simulated_cuda):
 """
 
 
+@pytest.mark.rest
 def test_pytest_users_have_a_marker_and_a_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_swap.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["simt.pytest_plugin"]\n')

@@ -93,6 +93,7 @@ def test_a_thread_block_has_its_own_arrays() -> None:
         assert {*look.trace.records.array.tolist()} == {0}
 
 
+@pytest.mark.rest(keep=["committed", "jupyter"])
 @pytest.mark.parametrize("way", ["committed", "jupyter", "without anywidget"])
 def test_a_notebook_shows_a_widget_or_a_picture(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(STATIC, "1" if way == "committed" else "")

@@ -12,6 +12,8 @@ from simt.ptx import PtxReport, run_ptx
 from tests.simt.helpers import kernel, zeros
 from tests.viz.microscope_pages import Reader
 
+pytestmark = pytest.mark.rest("test_microscope_page.py")
+
 
 @pytest.fixture
 def read(read_page, tmp_path: Path):
