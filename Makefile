@@ -93,10 +93,11 @@ gpu:  ## check and measure on this machine's GPU, with its own python3; installs
 	$(PYTHON) -m pa_tutorial.bench.gpu
 
 # PLW1514: text is opened with its encoding named, because Windows assumes another one.
-lint: $(ALL)  ## ruff: style and format, notebooks included
+lint: $(ALL)  ## style and format, notebooks included, and which room imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff check --quiet --preview --select PLW1514 .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 
 size: $(ALL)  ## lines of code, files and words, each against its limit
 	@$(BIN)/python -m tests.house_size

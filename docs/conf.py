@@ -11,7 +11,8 @@ copyright = f"2026 {author}"  # in the footer of every page, as in NOTICE
 extensions = ["myst_nb", "sphinx_copybutton", "walk_pages"]
 
 root_doc = "README"
-include_patterns = ["*.md", "notebooks/*", "pa_tutorial/**/README.md", "tests/README.md"]
+include_patterns = ["*.md", "notebooks/*"]
+include_patterns += [f"{folder}/**/README.md" for folder in ("pa_tutorial", "simt", "tests")]
 
 nb_execution_mode = "off"
 nb_merge_streams = True

@@ -27,7 +27,7 @@ TREES = {
     "The main path": MAIN,
     "Side trips": range(14, 19),
     "To look things up": ["notebooks/QUESTIONS", "notebooks/INDEX", "notebooks/*", "COURSE"],
-    "The package": ["pa_tutorial/*/README", "pa_tutorial/**/README", "tests/README", "C*"],
+    "The packages": ["pa_tutorial/*/README", "simt/README", "simt/*/README", "tests/README", "C*"],
 }
 
 

@@ -7,7 +7,6 @@ tracebacks.full = True      # from now on the whole traceback, as plain Python p
 import os
 import sysconfig
 import traceback
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
@@ -15,7 +14,7 @@ full = False
 
 HEAD = "Your lines; `from pa_tutorial import tracebacks; tracebacks.full = True` shows all others:"
 LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
-OURS = (Path(__file__).parent, *find_spec("simt").submodule_search_locations)
+OURS = (Path(__file__).parent, Path(__file__).parents[1] / "simt")
 NOT_THE_READERS = tuple(str(f) + os.sep for f in (*OURS, *LIBRARIES))
 
 

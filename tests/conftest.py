@@ -56,7 +56,7 @@ def configure_tests(config: pytest.Config, is_worker: bool) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("profiles", "by default: the checks that show a clone works")
-    group.addoption("--rest", action="store_true", help="run what tests/rest.toml lists instead")
+    group.addoption("--rest", action="store_true", help="run what is marked `rest` instead")
     group.addoption("--hours", action="store_true", help="run the sweeps instead: they take hours")
 
 

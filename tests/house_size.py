@@ -43,12 +43,13 @@ def lines_of_code(source: str) -> int:
     return len(lines)
 
 
-def room_of(file: Path) -> str:
-    """The room of a Python file; "loose" is a file of the package that is in none."""
-    folder, *rooms = file.relative_to(ROOT).parent.parts
-    if folder == "tests":
-        return folder
-    return rooms[0] if rooms else "loose"
+def rooms_of(file: Path) -> tuple[str, ...]:
+    """What a Python file counts for: its package, and its room there. "loose" is a file of
+    pa_tutorial that is in no room; "simulator" is one of simt that is in none."""
+    package, *rooms = file.relative_to(ROOT).parent.parts
+    if package == "tests":
+        return (package,)
+    return package, rooms[0] if rooms else {"simt": "simulator", "pa_tutorial": "loose"}[package]
 
 
 def words_of_notebook(path: Path) -> int:
@@ -59,10 +60,10 @@ def words_of_notebook(path: Path) -> int:
 
 def rows() -> Iterator[str]:
     lines: Counter[str] = Counter()
-    for folder in ("pa_tutorial", "tests"):
+    for folder in ("simt", "pa_tutorial", "tests"):
         for file in sorted((ROOT / folder).rglob("*.py")):
-            lines[room_of(file)] += lines_of_code(file.read_text(encoding="utf-8"))
-    lines["package"] = lines.total() - lines["tests"]
+            size = lines_of_code(file.read_text(encoding="utf-8"))
+            lines.update(dict.fromkeys(rooms_of(file), size))
     for room, num_lines in lines.items():
         yield row("lines", room, num_lines)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):

@@ -1,29 +1,25 @@
 """Which tests a run has: `pytest` the checks that show a clone works, `pytest --rest` the others.
 
-rest.toml lists the others. The name of an entry is how the ids of its tests begin:
+A test says itself when it is one of the others:
 
-    ["test_ladder.py::test_stage_is_right[cpu-"]
-    keep = ["test_ladder.py::test_stage_is_right[cpu-decode/gqa]"]  # all but these
-    seconds = 7                                # on one core
-    seen_by = "what catches the same mistakes in `pytest`"
+    @pytest.mark.rest("test_ladder.py")  # what catches the same mistakes in `pytest`
+    @pytest.mark.rest(keep=["sm_90", "int64-*"])  # all parameters but these, which catch them
+    pytest.param(40, marks=pytest.mark.rest)  # one parameter, whose mistakes nothing else catches
+
+`keep` has ids of parameters as they stand in the brackets of a test's id; * is any text.
 
 A test that takes hours is marked `hours` (`pytest --hours`); one with CUDA tensors is marked `gpu`
 (`pytest -m gpu`). A test named with `::` on the command line runs in any case.
 """
 
-import tomllib
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Collection
+from fnmatch import fnmatchcase
 
 import pytest
 
-FILE = Path(__file__).with_name("rest.toml")
-NAMES = pytest.StashKey[list[str]]()  # of all tests in the files that were collected
+UNUSED = pytest.StashKey[list[str]]()  # each `keep` that fits no parameter of its test
 QUICK = pytest.StashKey[set[str]]()  # the tests of the collected files that `pytest` runs
-
-
-def load() -> dict[str, dict]:
-    """Beginning of ids -> its entry."""
-    return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
 def chosen(config: pytest.Config) -> str:
@@ -33,17 +29,29 @@ def chosen(config: pytest.Config) -> str:
     return next((name for name in ("hours", "rest") if config.getoption(f"--{name}")), "quick")
 
 
-def waits(name: str, entries: dict[str, dict]) -> bool:
-    """Whether a test is left to `pytest --rest`."""
-    begun = (entry for begins, entry in entries.items() if name.startswith(begins))
-    return any(not name.startswith(tuple(entry.get("keep", ()))) for entry in begun)
+def keeps(item: pytest.Item) -> dict[str, bool]:
+    """Each `keep` of a test, and whether it fits the test's parameters."""
+
+    def kept(seen_by: str = "", keep: Collection[str] = ()) -> Collection[str]:
+        return keep
+
+    parameters = item.nodeid.partition("[")[2].removesuffix("]")
+    names = [name for mark in item.iter_markers("rest") for name in kept(*mark.args, **mark.kwargs)]
+    return {name: fnmatchcase(parameters, name) for name in names}
 
 
-def profile_of(item: pytest.Item, entries: dict[str, dict]) -> str:
-    for name in ("hours", "gpu"):
-        if item.get_closest_marker(name):
-            return name
-    return "rest" if waits(name_of(item), entries) else "quick"
+def profile_of(item: pytest.Item) -> str:
+    names = ["hours", "gpu"] if any(keeps(item).values()) else ["hours", "gpu", "rest"]
+    return next((name for name in names if item.get_closest_marker(name)), "quick")
+
+
+def unused(items: list[pytest.Item]) -> list[str]:
+    """Each `keep` that fits no parameter of its test, as `test_file.py::test_name[keep]`."""
+    fits: dict[str, bool] = defaultdict(bool)
+    for item in items:
+        for keep, is_fit in keeps(item).items():
+            fits[f"{name_of(item).partition('[')[0]}[{keep}]"] |= is_fit
+    return [name for name, is_fit in fits.items() if not is_fit]
 
 
 def name_of(item: pytest.Item) -> str:
@@ -52,23 +60,13 @@ def name_of(item: pytest.Item) -> str:
     return file.rpartition("/")[2] + colons + test
 
 
-def unused(entries: dict[str, dict], names: list[str]) -> list[str]:
-    """Beginnings in rest.toml that fit no test, among the files that were collected."""
-    collected = {name.partition("::")[0] for name in names}
-    begins = [begin for one in entries for begin in (one, *entries[one].get("keep", ()))]
-    files = {begin: begin.partition("::")[0] for begin in begins}
-    begins = [b for b in begins if files[b] in collected or not any(FILE.parent.rglob(files[b]))]
-    return [begin for begin in begins if not any(name.startswith(begin) for name in names)]
-
-
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep only the tests of the chosen profile in `items`."""
-    entries = load()
-    profiles = {item: profile_of(item, entries) for item in items}
+    profiles = {item: profile_of(item) for item in items}
     config.stash[QUICK] = {name_of(item) for item in items if profiles[item] == "quick"}
-    names_tests = any("::" in arg for arg in config.args)
-    config.stash[NAMES] = [] if names_tests else list(map(name_of, items))
-    if not names_tests:
-        left_out = [item for item in items if profiles[item] != chosen(config)]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if profiles[item] == chosen(config)]
+    if any("::" in arg for arg in config.args):
+        return
+    config.stash[UNUSED] = unused(items)
+    left_out = [item for item in items if profiles[item] != chosen(config)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if profiles[item] == chosen(config)]

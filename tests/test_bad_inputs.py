@@ -582,7 +582,7 @@ INNER = (
         "model.*",
     ),
     "full.unmasked_attention",  # takes no alibi_slopes; all others are tried
-    *("checkpoint.[!l]*", "llm.as_list", "tokenizer.*"),
+    *("command.*", "checkpoint.[!l]*", "llm.as_list", "tokenizer.*"),
     # Of many devices: on the ranks themselves; Ranks has a test of its own
     *("context.[!d]*", "group.*", "heads.[!r]*", "heads.rep*", "paper.[!d]*", "ranks.*", "wire.*"),
 )

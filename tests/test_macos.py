@@ -19,7 +19,10 @@ ROOT = Path(__file__).parent.parent
 FILES = ("tests/test_notebooks.py", "tests/walk", "tests/simt/test_simt_kernels.py")
 SELECTED = ("-m", "macos or kv_cache", *FILES)
 # A link needs a right on Windows, and the environment of a Mac is laid out as on Linux.
-pytestmark = pytest.mark.needs("POSIX")
+pytestmark = [
+    pytest.mark.needs("POSIX"),
+    pytest.mark.rest("test_notebooks.py and test_ladder.py, with the packages of this machine"),
+]
 
 
 @pytest.fixture(scope="module")

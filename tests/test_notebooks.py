@@ -56,6 +56,7 @@ def test_a_notebook_runs_and_prints_what_is_committed(
     require_committed_outputs(path, with_png)
 
 
+@pytest.mark.rest("SVGs are compared; a record is for a source, its constants and types")
 @pytest.mark.parametrize("path", [param for param in PATHS if param.id not in RUN_ONCE])
 def test_a_notebook_gets_the_same_pngs_and_answers_of_the_compiler(
     path: Path, monkeypatch: pytest.MonkeyPatch
@@ -67,6 +68,7 @@ def test_a_notebook_gets_the_same_pngs_and_answers_of_the_compiler(
 WIDE, USUAL = (96, 32, "torch.bfloat16"), (64, 16, "torch.float16")
 
 
+@pytest.mark.rest("test_kernel_pictures.py: figures at other sizes; the cases have all sizes")
 @pytest.mark.parametrize(("number", "sizes"), [(10, USUAL), (11, WIDE), (12, USUAL), (13, WIDE)])
 def test_a_notebook_ends_with_a_readers_sizes(number: int, sizes: tuple, tmp_path: Path) -> None:
     (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")

@@ -39,6 +39,7 @@ for module in pkgutil.walk_packages(pa_tutorial.__path__, "pa_tutorial."):
 """
 
 
+@pytest.mark.rest("nothing: the jobs for macOS and Windows")
 def test_every_module_can_be_imported_without_posix_and_triton() -> None:
     subprocess.run([sys.executable, "-c", WITHOUT_POSIX], cwd=ROOT, check=True)
 

@@ -40,6 +40,7 @@ def built(copy: Path) -> Path:
     return copy / "dist"
 
 
+@pytest.mark.rest
 def test_the_wheel_has_the_package_and_the_source_package_everything(copy, built) -> None:
     git = ["git", "ls-files"]
     listed = subprocess.run(git, cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
@@ -52,6 +53,7 @@ def test_the_wheel_has_the_package_and_the_source_package_everything(copy, built
     assert names >= tracked - {".gitattributes", ".gitignore"}
 
 
+@pytest.mark.rest
 def test_checks_and_the_example_of_the_simulator_work_from_the_wheel(built, tmp_path) -> None:
     site = tmp_path / "site"
     zipfile.ZipFile(*built.glob("*.whl")).extractall(site)

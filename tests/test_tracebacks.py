@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import pa_tutorial
+import simt
 
 CELL = """
 from pa_tutorial import tracebacks
@@ -19,6 +20,7 @@ use(BlockAllocator(4))
 """
 
 
+@pytest.mark.rest(keep=["False"])
 @pytest.mark.parametrize("full", [False, True])
 def test_notebook_shows_the_readers_lines_and_the_message_or_all_on_request(full: bool) -> None:
     ipython = [sys.executable, "-m", "IPython", "--colors=NoColor", "-c", CELL.format(full=full)]
@@ -33,7 +35,8 @@ def test_notebook_shows_the_readers_lines_and_the_message_or_all_on_request(full
 
 def test_every_exception_of_ours_that_a_reader_meets_is_shown_in_few_lines() -> None:
     own = re.compile(r"^class (\w+)\((\w*(?:Error|Exception))\):", re.M)
-    texts = (f.read_text(encoding="utf-8") for f in Path(pa_tutorial.__file__).parent.rglob("*.py"))
+    folders = [Path(package.__file__).parent for package in (pa_tutorial, simt)]
+    texts = [f.read_text(encoding="utf-8") for folder in folders for f in folder.rglob("*.py")]
     long = {name for text in texts for name, base in own.findall(text) if base != "PagingError"}
     caught_by_us = {"Fallback", "BadScores"}
     assert long == caught_by_us | {"ShortInNotebooks"}

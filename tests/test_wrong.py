@@ -15,6 +15,15 @@ from tests.triton_trials import TRITON_LAUNCH
 from tests.wrong_examples import SIMT, WrongExample, applied, load_examples, run_cases
 
 EXAMPLES = load_examples()
+# One for each stage, each check of the simulator, and what else is checked.
+IN_MAKE_TEST = (
+    *("mask_off_by_one", "ratio_inverted", "last_block_dropped", "maximum_of_the_first_token"),
+    *("newest_token_left_out", "kernel_naive_barrier_missing", "kernel_accs_not_zeroed"),
+    *("kernel_warps_without_blocks_leave", "kernel_row_of_v_cut_by_lanes"),
+    *("kernel_reduce_without_rescaling", "triton_table_cut", "triton_block_offset_in_32_bits"),
+    *("copy_skipped", "engine_blocks_kept_at_the_end", "simt_barrier_waits_for_nobody"),
+    *("simt_reads_do_not_race", "simt_sectors_from_the_first_byte"),
+)
 
 
 def marks(example: WrongExample) -> list[pytest.MarkDecorator]:
@@ -37,6 +46,7 @@ def one_for_each_stage(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, s
     return tuple({stage: (stage, case) for stage, case in last_wins}.values())
 
 
+@pytest.mark.rest("the tests that id_of names, below", keep=IN_MAKE_TEST)
 @by_name
 def test_wrong_example_is_caught(example: WrongExample) -> None:
     """In the first case that it names for each stage, and its control passes."""

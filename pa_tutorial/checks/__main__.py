@@ -2,30 +2,13 @@
 
 import argparse
 import sys
-from pathlib import Path
-from typing import Any
 
-from pa_tutorial.checks import OTHERS, OURS, attempt, has_short_check
+from pa_tutorial.checks import OTHERS, check, has_short_check
 from pa_tutorial.checks.cases import SHORT_CHECK
 from pa_tutorial.checks.ladder import STAGES
 from pa_tutorial.printing import print_anything
 
 INTERRUPTED = 130  # the shell's exit code for Ctrl-C
-
-
-def split(words: list[str]) -> tuple[list[str], str]:
-    """The stages, and the file of a kernel if the last word is one."""
-    *stages, last = words
-    return (stages, last) if last.endswith(".py") and stages else (words, "")
-
-
-def kernel_in(file: str, stage: str) -> Any:
-    """The kernel in a reader's file, to take the stage's place; prints whose functions it has."""
-    from pa_tutorial.exercises.my_kernel import KERNELS, load  # loads the simulator
-
-    if stage not in KERNELS:
-        raise ValueError(f"{file} can be checked as {', '.join(KERNELS)}")
-    return load(Path(file), KERNELS[stage])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,8 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         "stages",
         nargs="*",
         metavar="stage",
-        help="stages from the list below (default: all). Put my_kernel.py, the kernel you saved in "
-        "the notebooks, after a stage to check it in place of ours",
+        help="stages from the list below (default: all)",
     )
     parser.add_argument(
         "--short",
@@ -60,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="show every case, even if all pass")
     known = [*STAGES, *OTHERS]
     args = parser.parse_args(arguments)
-    stages, file = split(args.stages or known)
+    stages = args.stages or known
     if unknown := [name for name in stages if name not in known]:
         parser.error(f"stage is {unknown[0]!r}; it must be one of {', '.join(known)}")
     right = True
@@ -70,13 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{name}: not run. {why}", flush=True)
                 right &= not args.stages  # wrong if it was named
                 continue
-            function = kernel_in(file, name) if file else OURS
-            result = attempt(name, function, short=args.short and has_short_check(name))
-        except ValueError as error:  # of the file
-            if not file:
-                raise
-            print(f"{name}: {error}")
-            return 1
+            short = args.short and has_short_check(name)
+            result = check(name, short=short, raises=False)
         except KeyboardInterrupt:
             print(f"{name}: interrupted, no result")
             return INTERRUPTED

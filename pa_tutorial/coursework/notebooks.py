@@ -33,7 +33,7 @@ def instructor_notebook(name: str) -> NotebookNode:
 
 def cells_of(exercise: Exercise | Blank, answer: str) -> list[NotebookNode]:
     name = exercise.name
-    attempt = f'attempt("{name}", {exercise.function})'
+    attempt = f'{exercise.function} = attempt("{name}", {exercise.function})'
     return [
         new_markdown_cell(f"### `{name}`\n\n{exercise.text.strip()}", id=f"text-{name}"[:64]),
         new_code_cell(answer.strip(), id=f"stub-{name}"[:64]),
@@ -51,7 +51,7 @@ def mistakes(exercise: Exercise | Blank) -> NotebookNode:
 
 
 def _notebook(name: str, groups: list[list[NotebookNode]]) -> NotebookNode:
-    needed = f"{needs_of(exercises_of(name))}\n\nfrom pa_tutorial.checks import attempt"
+    needed = f"{needs_of(exercises_of(name))}\n\nfrom pa_tutorial.exercises import attempt"
     rules = new_markdown_cell(RULES.format(number=name[:2]), id="rules")
     cells = [rules, new_code_cell(needed, id="imports"), *chain(*groups)]
     kernel = {"name": "python3", "language": "python", "display_name": "Python 3"}

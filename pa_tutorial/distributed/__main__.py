@@ -13,7 +13,7 @@ from pa_tutorial.arguments import require
 from pa_tutorial.distributed.group import joined
 from pa_tutorial.distributed.heads import require_num_ranks
 from pa_tutorial.distributed.runner import serve
-from pa_tutorial.engine.__main__ import answer, engine_options, make_parser, prompts_of
+from pa_tutorial.engine.command import answer, engine_options, make_parser, prompts_of
 from pa_tutorial.engine.llm import load_model
 from pa_tutorial.printing import print_anything
 

@@ -1,14 +1,22 @@
-"""The exercises of the notebooks: text, stub, solution and wrong answers."""
+"""The exercises of the notebooks: text, stub, solution and wrong answers.
+
+from pa_tutorial.exercises import attempt
+
+find_slots = attempt("find_slots", find_slots)  # shows the verdict; yours if right, else ours
+"""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from typing import Any
 
-from pa_tutorial.exercises.blank import Blank, blanks_of
+from pa_tutorial.checks.running import run_trials
+from pa_tutorial.checks.showing import Result
+from pa_tutorial.exercises.blank import Blank, all_blanks, blanks_of
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.texts import notebook_names
 
-__all__ = ["EXERCISES", "Exercise", "answers", "exercises_of", "find"]
+__all__ = ["EXERCISES", "Exercise", "answers", "attempt", "drawn", "exercises_of", "find", "grade"]
 
 
 def _own(notebook: str) -> tuple[Exercise, ...]:
@@ -31,6 +39,63 @@ def _in_order() -> Iterator[Exercise]:
 def find(name: str) -> Exercise | None:
     """The exercise of that name. Loads the modules up to its own: the first know no kernels."""
     return next((exercise for exercise in _in_order() if exercise.name == name), None)
+
+
+def attempt(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Show the verdict on a reader's function. Returns it if it is right, else ours.
+
+    name  an exercise, or a blank of a kernel (notebooks 08 to 13)
+
+    A wrong answer never raises. Raises ValueError for an unknown name, TypeError if the answer to
+    an exercise can't be called.
+    """
+    if blank := all_blanks().get(name):
+        from pa_tutorial.exercises.blank_verdict import go_on  # loads the simulator
+
+        return go_on(blank, function)
+    result = grade(name, function)
+    show(result)
+    return function if result.ok else named(name).solution
+
+
+def grade(name: str, function: Callable[..., Any] | None = None, draw: int = 0) -> Result:
+    """Run an answer over all cases of an exercise or blank; a wrong one never raises.
+
+    function  None: our own answer
+    draw      0 means the notebook's cases, any other number the same cases with other numbers in
+              them, for grading
+
+    Raises ValueError for an unknown name, TypeError if the answer can't be called.
+    """
+    if function is not None and not callable(function):
+        raise TypeError(f"function is {function!r}; it must be callable")
+    return run_trials(name, named(name).trials(draw), function)
+
+
+def named(name: str) -> Blank | Exercise:
+    """The blank or exercise of that name. Raises ValueError for another name."""
+    if found := all_blanks().get(name) or find(name):
+        return found
+    known = ", ".join(exercise.name for exercise in _in_order())
+    raise ValueError(f"name is {name!r}; it must be a blank, or an exercise ({known})")
+
+
+def drawn(name: str, kernel: Callable[..., Any]) -> object:
+    """A picture: what a reader's kernel does in the first case of an exercise; dotted: what ours
+    does."""
+    from pa_tutorial.viz.style import Shown
+    from pa_tutorial.viz.threads import draw_threads  # loads the simulator
+
+    exercise = named(name)
+    return Shown(draw_threads(exercise.drawn(), kernel, exercise.solution))
+
+
+def show(result: Result) -> None:
+    """In a notebook as a table, elsewhere as text."""
+    from IPython import get_ipython
+    from IPython.display import display
+
+    print(result) if get_ipython() is None else display(result)
 
 
 class Answers:

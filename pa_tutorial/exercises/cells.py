@@ -22,7 +22,7 @@ def cell_sources(exercise: Exercise, number: int) -> dict[str, str]:
     return {
         "text": heading + exercise.heading,
         "stub": exercise.stub,
-        "attempt": f"{picture}attempt({arguments})",
+        "attempt": f"{picture}{exercise.name} = attempt({arguments})",
         "fold": exercise.fold,
     }
 

@@ -16,7 +16,7 @@ from pa_tutorial.exercises.random_inputs import seeded
 from pa_tutorial.exercises.texts import YOUR_CODE
 from simt import Report, Trace, global_traffic, launch, shared_traffic
 from simt.gpus import WARP_SIZE
-from simt.names import plain_function
+from simt.names import function_behind, names_of
 from simt.tables import Table
 from simt.trace import KINDS
 from simt.traffic import SECTOR
@@ -81,7 +81,7 @@ class Task:
         out = np.full(self.expected.shape, np.nan, np.float32)
         arguments = self.grid, self.num_threads, out, *self.inputs
         fixed = {"shared_bytes": self.shared_bytes, "trace": "all", "max_turns": MOST_TURNS}
-        options = {**fixed, "unwritten": parameters(kernel)[0], **options}
+        options = {**fixed, "unwritten": names_of(function_behind(kernel))[0], **options}
         return launch(kernel, *arguments, **options), out
 
     def run(self, kernel: Callable) -> dict[str, Tensor]:
@@ -91,7 +91,7 @@ class Task:
         part, changes an input or spends too much; SimtError for a finding.
         """
         before = [array.copy() for array in self.inputs]
-        names = parameters(kernel)
+        names = names_of(function_behind(kernel))
         report, out = self.launched(kernel)
         trace = report.trace
         _require_all_written(trace, names[0], self.wanted)
@@ -118,11 +118,6 @@ class Task:
             _require_shared(trace, self.expected.size)
         if self.also is not None:
             self.also(trace)
-
-
-def parameters(kernel: Callable) -> tuple[str, ...]:
-    code = (plain_function(kernel) or kernel).__code__
-    return code.co_varnames[: code.co_argcount]
 
 
 def trial(

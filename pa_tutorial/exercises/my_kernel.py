@@ -21,7 +21,7 @@ PLACE = "PA_TUTORIAL_MY_KERNEL"  # an environment variable: another path than my
 # stage -> the name of its KernelFile
 KERNELS = {"cuda_naive": "naive", "cuda_v1": "v1", "cuda_v1_vector": "vectors", "cuda_v2": "v2"}
 YOURS = "constant", "YOURS"
-HEAD = '''"""My paged attention kernels: `python -m pa_tutorial.checks cuda_v1 {name}` checks them.
+HEAD = '''"""My paged attention kernels. `python -m pa_tutorial.exercises cuda_v1 {name}` checks v1.
 
 YOURS names the functions that I have written; all others come with the tutorial.
 """

@@ -2,7 +2,9 @@
 
 Start reading with geometry (the constants) and naive (the indexing), then paged_attention along
 with loads, warp and dtypes. launch has the functions: torch tensors in, torch tensors out. Each
-makes a step and asks a backend (cuda_backends, cpu_backend, triton_backend) for a launch;
-cuda_launch runs one. intermediates says what a run computed on the way, compiler_report what the
-compiler made of a kernel.
+makes a step and asks a backend (cuda_backends) for a launch; cuda_launch runs one. intermediates
+says what a run computed on the way.
+
+Side trips: cpu (the same for all cores of a CPU), triton (the same in Triton), compiled (what the
+compiler made of our kernels and of vLLM's).
 """

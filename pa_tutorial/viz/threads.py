@@ -4,16 +4,16 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pa_tutorial.exercises import find
-from pa_tutorial.exercises.kernel_grading import Task, parameters
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, board, box, frame, note, plural, write
-from simt import Finding, Trace
+from simt import Finding, Report, Trace
+from simt.names import function_behind, names_of
 from simt.trace import KINDS, NO_ARRAY
 
 TINY = 6  # points: indices
@@ -22,6 +22,18 @@ STEP = 2.3  # distance from the cells of an array to the threads below
 GAP = 0.4  # between the runs of an array, and between thread blocks
 MOST_LAYERS = 6
 Place = tuple[float, float]
+
+
+class Task(Protocol):
+    """A launch that can be drawn: kernel[grid, num_threads](out, *inputs)."""
+
+    num_threads: int
+    inputs: Sequence[np.ndarray]
+    expected: np.ndarray
+    grid: tuple[int, ...]
+
+    def launched(self, kernel: Callable, **options: object) -> tuple[Report, np.ndarray]:
+        """A launch with all accesses traced, and out."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +90,6 @@ def accesses(trace: Trace) -> Iterator[Access]:
         yield Access(layer, int(record.instruction), *who, kind, name, element)
 
 
-def drawn(name: str, kernel: Callable) -> style.Shown:
-    """What a reader's kernel does in the first case of an exercise; dotted: what ours does."""
-    exercise = find(name)
-    return style.show(draw_threads(exercise.drawn(), kernel, exercise.solution))
-
-
 @style.styled
 def draw_threads(task: Task, kernel: Callable, ours: Callable) -> Figure:
     """Arrays above, threads, arrays below, with a line per access. Red: what is wrong."""
@@ -92,7 +98,7 @@ def draw_threads(task: Task, kernel: Callable, ours: Callable) -> Figure:
     layers = 1 + max(access.layer for access in (*wanted.accesses, *run.accesses))
     height = 0.3 + 0.15 * title.count("\n") + ROW * (2 * STEP * layers + 3)
     figure, axes = style.new_figure(title, height)
-    Picture(axes, task, parameters(kernel), wanted, run, layers).draw()
+    Picture(axes, task, names_of(function_behind(kernel)), wanted, run, layers).draw()
     return figure
 
 

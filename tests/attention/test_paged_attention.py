@@ -65,6 +65,7 @@ def largest_tensor_made(attend: Callable, inputs: DecodeStep) -> int:
     return max(made.sizes)
 
 
+@pytest.mark.rest(keep=["plain"])
 @EACH_LAYOUT
 def test_no_tensor_grows_with_the_length_of_the_sequences(layout) -> None:
     short, long = (problem(seq_lens=(n, n // 2), head_size=64).paged(layout) for n in (400, 1600))

@@ -9,6 +9,7 @@ from pa_tutorial.attention.train_tiny_lm import train, training_text
 PROMPTS = ("A", "The", "A class", "A list is", 'The "while" statement', "é", "\n\n   ", "zzzzz")
 
 
+@pytest.mark.rest(keep=["A"])
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_tokens_are_equal_with_and_without_cache(prompt: str) -> None:
     model, tokens = load(), encode(prompt)

@@ -47,6 +47,7 @@ def test_caches_are_emptied_before_the_clock_runs(monkeypatch) -> None:
 # What is timed ----------------------------------------------------------------------------------
 
 
+@pytest.mark.rest(keep=["torch.float32-*", "torch.bfloat16-*"])
 @pytest.mark.parametrize("shape", [TAIL, SHARED], ids=["own", "shared"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_kernel_and_its_peers_give_the_result_of_paged_gather(shape: Shape, dtype) -> None:
@@ -87,6 +88,7 @@ def test_batch_has_its_own_shuffled_blocks_and_poisoned_slots() -> None:
     assert not torch.equal(batch.memory, Batch(batch.shape, seed=1).memory)
 
 
+@pytest.mark.rest("notebook 16 reads with it")
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_read_bound_reads_every_word(num_threads: int) -> None:
     batch = Batch(TAIL)
@@ -95,6 +97,7 @@ def test_read_bound_reads_every_word(num_threads: int) -> None:
     assert read_once(words, num_threads) == words.sum()
 
 
+@pytest.mark.rest
 def test_a_shape_too_large_for_memory_is_left_out_and_named(monkeypatch) -> None:
     monkeypatch.setattr(cpu_decode, "most_kv_bytes", lambda: SHARED.kv_bytes)
     found = cpu_decode.measure(1, [TAIL, SHARED])
@@ -142,6 +145,7 @@ def stand_in(monkeypatch) -> StandInForVllm:
 MIXED = Shape("mixed", (37, 5, 300), num_heads=4, num_kv_heads=2, head_size=64)
 
 
+@pytest.mark.rest(keep=["torch.float32"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_vllm_gets_the_tokens_of_the_batch_in_its_own_blocks(stand_in, dtype) -> None:
     steps = vllm_peer.steps_of(Batch(MIXED.of(dtype)))  # compares the outputs
@@ -154,6 +158,7 @@ def test_a_peer_with_another_output_is_refused(stand_in) -> None:
         vllm_peer.steps_of(Batch(MIXED))
 
 
+@pytest.mark.rest("the other tests of interleaved times")
 def test_each_side_is_timed_in_its_own_stretch(stand_in, monkeypatch, capsys) -> None:
     """Calls in turn would measure each side beside the spinning threads of the other."""
     calls, steps = [], ("read", "cpu", "vllm vec")

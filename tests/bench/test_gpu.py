@@ -224,6 +224,7 @@ def test_without_a_gpu_one_line_says_so(monkeypatch, capsys) -> None:
     assert capsys.readouterr().out == "No GPU found, so we measured nothing. The walk needs none.\n"
 
 
+@pytest.mark.rest
 def test_gpu_tests_are_collected_with_what_such_a_machine_has() -> None:
     """All of them and no other, without the packages that only the other tests need."""
     absent = ("greenlet", "hypothesis", "matplotlib", "nbformat", "playwright", "psutil", "xdist")

@@ -17,10 +17,25 @@ from pa_tutorial.kernels.loads import element_loads
 from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.paging.layouts import by_token
 
+# The cases of a kernel in `make test`: the short check, which catches each wrong kernel. The CPU's
+# is compiled anew for each geometry: these need no kernel of their own, but for the 8-bit cache.
+OF_THE_CPU = (
+    *("gqa", "bfloat16", "many_sequences", "long_context", "alibi", "drifting_scores", "tail"),
+    *("stale_slots_far_above", "float8_e4m3"),
+)
+IN_MAKE_TEST = {
+    **dict.fromkeys(("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2", "triton"), SHORT_CHECK),
+    "cpu": [CASES[f"decode/{name}"].id for name in OF_THE_CPU],
+}
+
 
 def marks_of(stage: Stage, case_id: str) -> list[pytest.MarkDecorator]:
-    for_macs = stage.name.startswith("cuda") and case_id in SHORT_CHECK
-    return [getattr(pytest.mark, stage.name)] + [pytest.mark.macos] * for_macs
+    marks = [getattr(pytest.mark, stage.name)]
+    if stage.name.startswith("cuda") and case_id in SHORT_CHECK:
+        marks.append(pytest.mark.macos)
+    if case_id not in IN_MAKE_TEST.get(stage.name, CASES):
+        marks.append(pytest.mark.rest("the other cases"))
+    return marks
 
 
 STAGE_CASES = [

@@ -27,6 +27,7 @@ def paged(model: TinyLM, num_blocks: int = 64, block_size: int = 8, **options) -
     return PagedTinyLM(model, BlockAllocator(num_blocks), block_size, **options)
 
 
+@pytest.mark.rest(keep=["plain-32"])
 @pytest.mark.paged_online
 @pytest.mark.parametrize(
     ("layout", "block_size"),

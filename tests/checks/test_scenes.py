@@ -20,6 +20,7 @@ def test_engine_plays_the_scene_as_each_request_alone(name: str) -> None:
     assert case.meaning.endswith(".")
 
 
+@pytest.mark.rest("each scene is played")
 @pytest.mark.parametrize("name", SCENES)
 def test_each_greedy_choice_of_a_scene_is_clear_and_no_row_is_cut(name: str) -> None:
     alone = Alone()

@@ -49,6 +49,7 @@ def test_solving_fills_only_the_marked_places(name: str) -> None:
     assert all(cell.cell_type == "markdown" for cell in cells.values()), "only text is added"
 
 
+@pytest.mark.rest("a notebook with one kernel", keep=["08_first_paged_kernel"])
 @each_notebook
 def test_answers_of_folders_and_notebooks_have_all_that_they_need(name: str, tmp_path) -> None:
     if name == "15_triton":
@@ -90,6 +91,7 @@ def test_a_folder_is_read_as_editors_write_it_without_tests_and_settings(tmp_pat
     assert read_submission(tmp_path, WASTE) == {ANSWERS: "x = 1\n"}
 
 
+@pytest.mark.rest("test_coursework_grades.py makes and grades the plain form")
 def test_make_writes_every_form_and_grade_the_points_of_all_it_can(tmp_path, capsys) -> None:
     out = tmp_path / "course"
     assert main(["make", WASTE.name, SLIDING_WINDOW, "--out", str(out)]) == 0

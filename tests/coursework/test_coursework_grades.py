@@ -27,6 +27,7 @@ LIMITS = Limits(seconds=100, megabytes=400)
 ONE = assignment(NAME)
 FIRST, SECOND, THIRD = ONE.tasks
 MERGE = EXERCISES[SECOND.name]
+rest = pytest.mark.rest("a right, a wrong and an empty answer")
 
 
 @cache
@@ -131,12 +132,14 @@ def each(name: str, values: dict) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(name, params)
 
 
+@rest
 @each("trick", TRICKS)
 def test_an_answer_that_tricks_gets_what_its_results_are_worth(trick: str) -> None:
     result = graded(f"{half_right()}\n\n{TRICKS[trick]}\n")
     assert result.points == (0 if trick == "zeros" else worth(wrong())), result
 
 
+@rest
 @each("what", ENDS)
 def test_a_case_in_which_the_process_ends_costs_no_case_before_it(what: str) -> None:
     (task,) = graded(f"{all_right()}\n\n{THIRD_CALL % what}").tasks
@@ -162,6 +165,7 @@ def {SECOND.name}(parts):
 """
 
 
+@rest
 def test_a_submission_sees_its_own_files_and_which_numbers_and_its_words_stay_on_a_line() -> None:
     (why,) = graded(f"{all_right()}\n\n{SEES}").tasks[0].reasons
     seen = f"['{ANSWERS}'] ['{NAME}', '{SECOND.name}', '{DRAW}', '400']"
@@ -171,6 +175,7 @@ def test_a_submission_sees_its_own_files_and_which_numbers_and_its_words_stay_on
     assert one_line("a\nb\x1b\ud800é") == "a b  é"
 
 
+@rest
 def test_code_may_be_moved_to_other_files_and_none_takes_the_place_of_a_library() -> None:
     files = {"own.py": all_right(), "torch.py": "raise ValueError"}
     assert graded(f"from own import {SECOND.name}", **files).points == 10
@@ -193,6 +198,7 @@ def test_what_is_wrong_everywhere_is_said_once() -> None:
     ]
 
 
+@rest
 def test_pytest_says_in_a_folder_what_is_wrong(tmp_path) -> None:
     write_folder(ONE, tmp_path)
     (tmp_path / ANSWERS).write_text(half_right(), encoding="utf-8")
@@ -216,6 +222,7 @@ def test_a_process_ends_with_all_that_it_started() -> None:
         started.wait(10)
 
 
+@rest
 @pytest.mark.needs("POSIX")
 def test_no_process_stays_when_grading_is_stopped(tmp_path: Path) -> None:
     started = tmp_path / "started"

@@ -39,6 +39,7 @@ def torchrun(folder: Path, *program: object) -> subprocess.CompletedProcess:
     return subprocess.run(command, env=environment, **options)
 
 
+@pytest.mark.rest("test_distributed_context.py and test_engine_cli.py")
 @pytest.mark.needs("POSIX")
 def test_two_ranks_print_what_one_device_prints(
     tmp_path: Path, capsys: pytest.CaptureFixture
@@ -53,6 +54,7 @@ def test_two_ranks_print_what_one_device_prints(
     assert "error: len(prompt) + max_tokens - 1 is 305" in done.stdout
 
 
+@pytest.mark.rest("test_distributed_ranks.py")
 @pytest.mark.needs("POSIX")
 def test_torchrun_reports_the_rank_and_the_step_that_failed_and_no_process_is_left(
     tmp_path: Path,

@@ -49,6 +49,7 @@ def lost(function: Callable, num_ranks: int = 2) -> str:
 
 
 # With three ranks, one that is alive must not be named because it notices later than another.
+@pytest.mark.rest(keep=["raise", "exit"])
 @pytest.mark.parametrize(
     ("harm", "rank", "last_word"),
     [
@@ -135,6 +136,7 @@ ranks.run(lambda group: time.sleep({seconds}))
 """
 
 
+@pytest.mark.rest
 @sends_signals
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ends"])
 def test_no_rank_outlives_its_parent(is_killed: bool) -> None:
@@ -167,6 +169,7 @@ def test_a_failing_rank_leaves_its_number_and_what_it_was_doing(
 # What ranks agree on, and what they send.
 
 
+@pytest.mark.rest
 def test_a_pause_without_requests_may_be_longer_than_the_limit() -> None:
     def pause(llm: LLM) -> list[str | None]:
         llm.generate(["The for"], progress=False)

@@ -120,7 +120,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("place", range(NUM_RUNS))
 @pytest.mark.parametrize("what", FAILURES)
-@pytest.mark.parametrize("num_blocks", [7, 40])
+@pytest.mark.parametrize("num_blocks", [7, pytest.param(40, marks=pytest.mark.rest("a pool of 7"))])
 def test_a_failure_in_one_place_loses_nothing(
     place: int, what: str, num_blocks: int, around: Callable
 ) -> None:

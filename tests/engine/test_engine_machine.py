@@ -120,6 +120,7 @@ def num_computed(sequence: Sequence) -> int:
     return 0 if sequence.table is None else sequence.table.num_tokens
 
 
+@pytest.mark.rest(keep=["0-300"])
 @pytest.mark.engine
 @pytest.mark.parametrize(("seed", "num_steps"), [*RUNS, *HOURS])
 def test_random_requests_are_answered_as_if_each_were_alone(seed: int, num_steps: int) -> None:

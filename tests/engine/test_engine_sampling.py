@@ -73,6 +73,7 @@ def test_at_the_edges_as_many_are_kept_as_by_transformers(scores, options, kept)
     assert greedy == scores.index(max(scores)), "of equally likely ones that with the lowest id"
 
 
+@pytest.mark.rest(keep=["steps"])
 @pytest.mark.parametrize("along", ["steps", "samples"])
 def test_draws_follow_the_probabilities(along) -> None:
     """4000 draws of one sample step after step, or of many samples."""

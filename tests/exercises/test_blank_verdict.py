@@ -5,7 +5,7 @@ from itertools import count
 import IPython
 import pytest
 
-from pa_tutorial.checks import attempt
+from pa_tutorial.exercises import attempt
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.text_changes import compiled

@@ -5,8 +5,7 @@ import re
 import nbformat
 import pytest
 
-from pa_tutorial.checks import attempt
-from pa_tutorial.exercises import EXERCISES, answers
+from pa_tutorial.exercises import EXERCISES, answers, attempt
 from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.cells import fill
@@ -29,6 +28,17 @@ def plan(blank: Blank) -> list[str]:
     return [line for line in lines if line.startswith("#") and "# mark" not in line]
 
 
+@pytest.mark.rest(
+    "an answer of each notebook; wrong answers fail as they should",
+    keep=[
+        "write_keys",
+        "qk_dot",
+        "fill_logits",
+        "paged_attention_v1",
+        "load_key_by_vec",
+        "reduce_partitions",
+    ],
+)
 @each
 def test_the_answer_passes_and_the_reader_goes_on_with_theirs(
     blank: Blank, capsys: pytest.CaptureFixture
@@ -51,6 +61,7 @@ def test_what_people_write_first_is_named(blank: Blank, wrong: WrongAnswer) -> N
     assert wrong.says in verdict(blank, function_of(blank, wrong.made_in(blank.source)))
 
 
+@pytest.mark.rest("what people write first, in each blank")
 @pytest.mark.parametrize(("blank", "wrong"), FURTHER)
 def test_a_further_wrong_answer_is_named(blank: Blank, wrong: WrongAnswer) -> None:
     assert wrong.says in verdict(blank, function_of(blank, wrong.made_in(blank.source)))

@@ -5,9 +5,8 @@ from types import FunctionType
 import numpy as np
 import pytest
 
-from pa_tutorial.checks import attempt, check
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises import EXERCISES, Exercise
+from pa_tutorial.exercises import EXERCISES, Exercise, grade
 from pa_tutorial.exercises.texts import WrongAnswer
 from tests.exercises.memorizing_student import MemorizingStudent
 from tests.exercises.test_exercises import each, each_wrong
@@ -28,6 +27,7 @@ def plain(exercise: Exercise) -> bool:
     return is_function and "cuda." not in exercise.source and "tl." not in exercise.source
 
 
+@pytest.mark.rest("test_exercises.py on the draw of the notebooks")
 @each
 def test_another_draw_has_the_same_cases_and_wants_other_answers(exercise: Exercise) -> None:
     old, new, again = exercise.trials(0), exercise.trials(DRAW), exercise.trials(DRAW)
@@ -40,9 +40,10 @@ def test_another_draw_has_the_same_cases_and_wants_other_answers(exercise: Exerc
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.rest("test_exercises.py on the draw of the notebooks")
 @each
 def test_the_solution_passes_another_draw(exercise: Exercise) -> None:
-    check(exercise.name, draw=DRAW)
+    assert grade(exercise.name, draw=DRAW).ok
 
 
 @pytest.mark.parametrize(
@@ -50,8 +51,8 @@ def test_the_solution_passes_another_draw(exercise: Exercise) -> None:
 )
 def test_answers_known_by_heart_are_worth_nothing(exercise: Exercise) -> None:
     student = MemorizingStudent(exercise.solution)
-    assert attempt(exercise.name, student.learn).ok
-    result = attempt(exercise.name, student.recite, draw=DRAW)
+    assert grade(exercise.name, student.learn).ok
+    result = grade(exercise.name, student.recite, draw=DRAW)
     assert result.passed <= LUCK * result.total, result
 
 
@@ -59,7 +60,7 @@ def test_answers_known_by_heart_are_worth_nothing(exercise: Exercise) -> None:
 @each
 @pytest.mark.parametrize("draw", MANY_DRAWS)
 def test_the_solution_passes_many_draws(exercise: Exercise, draw: int) -> None:
-    check(exercise.name, draw=draw)
+    assert grade(exercise.name, draw=draw).ok
 
 
 @pytest.mark.hours
@@ -69,11 +70,9 @@ def test_no_wrong_answer_passes_another_draw(
     exercise: Exercise, wrong: WrongAnswer, draw: int
 ) -> None:
     answer = exercise.answer(wrong.made_in(exercise.source))
-    assert not attempt(exercise.name, answer, draw).ok
+    assert not grade(exercise.name, answer, draw).ok
 
 
-def test_a_stage_has_no_draws() -> None:
-    with pytest.raises(
-        ValueError, match="draw is 3; it must be 0, because only exercises have other"
-    ):
-        attempt("kv_cache", draw=3)
+def test_a_stage_is_no_exercise() -> None:
+    with pytest.raises(ValueError, match="name is 'kv_cache'; it must be a blank, or an exercise"):
+        grade("kv_cache", draw=3)

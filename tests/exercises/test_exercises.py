@@ -5,8 +5,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from pa_tutorial.checks import attempt, check
-from pa_tutorial.exercises import EXERCISES, Exercise
+from pa_tutorial.exercises import EXERCISES, Exercise, grade
 from pa_tutorial.exercises.cells import PARTS, fill
 from pa_tutorial.exercises.exercise import PLACEHOLDER
 from pa_tutorial.exercises.texts import WrongAnswer, code_lines
@@ -38,13 +37,13 @@ each_wrong = pytest.mark.parametrize(
 
 @each
 def test_solution_passes(exercise: Exercise) -> None:
-    check(exercise.name)
-    check(exercise.name, exercise.answer(exercise.source))
+    assert grade(exercise.name).ok
+    assert grade(exercise.name, exercise.answer(exercise.source)).ok
 
 
 @each
 def test_stub_is_not_yet(exercise: Exercise) -> None:
-    result = attempt(exercise.name, exercise.answer(exercise.stub))
+    result = grade(exercise.name, exercise.answer(exercise.stub))
     assert result.passed == 0
     assert "not yet" in str(result)
     assert "not written yet" in result.first_failure.diagnosis
@@ -52,7 +51,7 @@ def test_stub_is_not_yet(exercise: Exercise) -> None:
 
 @each_wrong
 def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: WrongAnswer) -> None:
-    result = attempt(exercise.name, exercise.answer(wrong.made_in(exercise.source)))
+    result = grade(exercise.name, exercise.answer(wrong.made_in(exercise.source)))
     assert not result.ok
     assert result.first_failure.diagnosis in str(result)
     assert "not yet" in result._repr_html_()
@@ -83,7 +82,7 @@ def test_an_answer_that_is_right_in_most_cases_fails_the_one_that_is_about_it(
 ) -> None:
     exercise = EXERCISES[name]
     assert exercise.source.count(old) == 1
-    failure = attempt(name, exercise.answer(exercise.source.replace(old, new))).first_failure
+    failure = grade(name, exercise.answer(exercise.source.replace(old, new))).first_failure
     assert failure.name == case
     assert says in failure.report()
 
@@ -94,7 +93,8 @@ def test_q_in_its_own_order_passes() -> None:
     source = exercise.source.replace("(NUM_VECS_PER_THREAD | 1) * VEC_SIZE", "VEC_SIZE")
     source = source.replace("j * VEC_SIZE + e", "j * THREAD_GROUP_SIZE * VEC_SIZE + e")
     own_place = "i // VEC_SIZE * THREAD_GROUP_SIZE * VEC_SIZE + i % VEC_SIZE"
-    check(exercise.name, exercise.answer(source.replace("start + i]", f"start + {own_place}]")))
+    answer = exercise.answer(source.replace("start + i]", f"start + {own_place}]"))
+    assert grade(exercise.name, answer).ok
 
 
 @each

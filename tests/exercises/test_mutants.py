@@ -10,6 +10,7 @@ from pa_tutorial.exercises.blank import Blank, all_blanks
 from tests.exercises.mutants import accepted, accepted_in_kernel, mutants_of_blank
 from tests.exercises.test_exercises import each
 
+pytestmark = pytest.mark.rest("test_exercises.py: the wrong answers that people give")
 DRAWS = 0, 1
 EQUIVALENT = tomllib.loads(Path(__file__).with_name("equivalent_mutants.toml").read_text("utf-8"))
 

@@ -43,6 +43,7 @@ def test_a_saved_file_names_what_is_the_readers(path: Path, capsys: pytest.Captu
     assert KernelFile("v1", text).written() == {"load_key"}
 
 
+@pytest.mark.rest("notebook 11 checks one")
 def test_a_file_is_checked_as_a_stage(path: Path, capsys: pytest.CaptureFixture) -> None:
     save(KernelFile("v1", BY_ELEMENT))
     wrong = path.read_text(encoding="utf-8").replace("% VEC_SIZE", "% X")

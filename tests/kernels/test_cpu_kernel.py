@@ -83,6 +83,7 @@ def executed(module: ModuleType, text: str) -> ModuleType:
     return copy
 
 
+@pytest.mark.rest("test_ladder.py, with the lanes of this processor")
 @pytest.mark.parametrize("lanes", [8, 16])
 def test_a_processor_with_fewer_or_more_lanes_gives_the_same_step(
     monkeypatch, capsys, lanes: int

@@ -87,6 +87,7 @@ def complaints(
     return found
 
 
+@pytest.mark.rest("the other kernels at the reference geometry")
 @pytest.mark.cuda_v1
 @by_capability
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
@@ -97,6 +98,7 @@ def test_v1_compiles_to_float32_in_registers(geometry: Geometry, capability: Cap
     assert not complaints(build, registers, geometry in NOT_UNROLLED)
 
 
+@pytest.mark.rest("the next test, at the reference geometry")
 @pytest.mark.cuda_v1_vector
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
 def test_vector_loads_compile_to_wide_loads(geometry: Geometry) -> None:
@@ -110,6 +112,7 @@ def test_vector_loads_compile_to_wide_loads(geometry: Geometry) -> None:
     assert ("global", 2) not in build.loads, "no element is loaded alone"
 
 
+@pytest.mark.rest(keep=["sm_90"])
 @pytest.mark.cuda_v1_vector
 @by_capability
 def test_the_reference_has_as_many_wide_loads_as_the_original(capability: Capability) -> None:
@@ -125,6 +128,7 @@ def test_the_reference_has_as_many_wide_loads_as_the_original(capability: Capabi
     assert sorted(aligned) == [4, 16, 16], "red_smem, q_vecs, and the dynamic shared memory"
 
 
+@pytest.mark.rest(keep=["float16-head128-*"])
 @pytest.mark.cuda_v2
 @pytest.mark.parametrize("geometry", [g for g in GEOMETRIES if g.partition_size], ids=short)
 def test_reduce_compiles_to_float32_in_registers(geometry: Geometry) -> None:
@@ -132,6 +136,7 @@ def test_reduce_compiles_to_float32_in_registers(geometry: Geometry) -> None:
     assert not complaints(build)
 
 
+@pytest.mark.rest(keep=["float16-head128-bs16-t128-sm_90"])
 @pytest.mark.cuda_naive
 @by_capability
 @pytest.mark.parametrize(

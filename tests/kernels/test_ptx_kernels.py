@@ -28,6 +28,7 @@ SCALES = {"k_scale": (0.02,), "v_scale": (0.02,)}
 FUSED = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}  # the simulator has no FMA
 
 pytestmark = pytest.mark.needs("numba-cuda")
+rest = pytest.mark.rest("one kernel and one case; test_ptx_arithmetic.py and test_ptx_faults.py")
 
 
 def global_cost(trace: Trace) -> dict[str, tuple[int, int]]:
@@ -46,6 +47,7 @@ PAIRS = [(name, case) for name in STAGES_IN_CUDA for case in FOUR]
 PAIRS += [("cuda_v1_vector", case) for case in SHORT if case not in FOUR]
 
 
+@pytest.mark.rest(keep=["cuda_v1_vector-gqa"])
 @pytest.mark.parametrize(("name", "case"), PAIRS, ids=map("-".join, PAIRS))
 def test_the_compiled_kernel_computes_and_moves_what_the_simulated_one_does(
     name: str, case: str
@@ -94,6 +96,7 @@ def test_a_sequence_of_one_full_partition_has_the_maximum_and_sum_of_that_one(
         assert found[name][:, 0, 0].tolist() == [0, 0, 1, 1], name
 
 
+@rest
 def test_line_numbers_change_no_access_and_no_arithmetic() -> None:
     """Of v2's reduce kernel; the addresses are computed in other places."""
     step = WORKED_EXAMPLE.paged("vllm")
@@ -109,6 +112,7 @@ def test_line_numbers_change_no_access_and_no_arithmetic() -> None:
         assert located[what] == plain[what] > 0, what
 
 
+@rest
 def test_decoding_makes_v1_execute_3_3_times_as_many_instructions() -> None:
     """Notebook 12 says so, and how many they are in float16."""
     executed = []
@@ -123,6 +127,7 @@ def test_decoding_makes_v1_execute_3_3_times_as_many_instructions() -> None:
     assert 3.2 < executed[1] / executed[0] < 3.4
 
 
+@rest
 def test_a_readers_file_runs_as_compiled() -> None:
     """Its kernels are launched in brackets; v2 has two."""
     step = WORKED_EXAMPLE.paged("vllm")
@@ -143,12 +148,14 @@ class ShiftLaunch:
         launcher(shift, 1, 64, np.zeros(64, np.float32), np.zeros(64, np.float32))
 
 
+@rest
 def test_a_mistake_in_a_compiled_stage_names_the_line_of_python() -> None:
     """It is compiled as for a launch, without lines; then once more with them."""
     with pytest.raises(PtxFault, match=r"from line \d+ of .*test_ptx_kernels.py:  out\[t\] = a"):
         CompiledLaunch(ShiftLaunch(), (8, 0)).run()
 
 
+@rest
 def test_the_compiled_kernel_has_no_race() -> None:
     """Thread blocks one after another, with all checks."""
     (part,) = parts_of(backend_named("cuda_v1").prepare(WORKED_EXAMPLE.paged("vllm")))
@@ -176,6 +183,7 @@ def test_a_missing_barrier_is_found_in_a_compiled_kernel() -> None:
         run_ptx(reverse_without_a_barrier, 1, 64, np.zeros_like(a), a)
 
 
+@rest
 def test_it_takes_about_as_long_as_the_simulator() -> None:
     """256 thread blocks, with the same checks. v1 by element takes longest: 1.2 times as long
     when nothing else runs. It needs more memory at once, so a busy machine slows it down more."""

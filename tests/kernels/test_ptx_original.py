@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from pa_tutorial.bench.original import main
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.compiled.original import (
     FOLDERS,
     KERNELS,
     TYPES,
     compiled_original,
-    main,
     run_original,
     run_original_v2,
 )
@@ -93,6 +93,7 @@ def test_kernels_that_do_not_compile_get_one_line(
     assert 'identifier "nothing" is undefined' in said
 
 
+@pytest.mark.rest(keep=["dtype0"])  # float16
 @needs_nvcc
 @pytest.mark.parametrize("dtype", TYPES)
 def test_the_arguments_arrive_where_vllm_expects_them(tmp_path: Path, dtype: torch.dtype) -> None:

@@ -10,12 +10,14 @@ STAGES_IN_CUDA = [name for name in STAGES if name.startswith("cuda_")]
 pytestmark = pytest.mark.needs("numba-cuda")
 
 
+@pytest.mark.rest("test_ptx_kernels.py: one kernel and one case")
 @pytest.mark.parametrize("capability", [(7, 5), (9, 0), (12, 0)], ids="{0[0]}.{0[1]}".format)
 @pytest.mark.parametrize("name", STAGES_IN_CUDA)
 def test_a_stage_passes_its_short_check_as_compiled(name: str, capability: tuple[int, int]) -> None:
     check(name, short=True, compiled=capability)
 
 
+@pytest.mark.rest("test_ptx_kernels.py: one kernel and one case")
 @pytest.mark.parametrize("name", STAGES_IN_CUDA)
 def test_a_stage_passes_every_case_as_compiled(name: str) -> None:
     check(name, compiled=True)

@@ -12,6 +12,7 @@ from pa_tutorial.kernels.triton import backend
 from pa_tutorial.kernels.triton.backend import paged_attention_triton, why_absent
 from tests.kernels.kernel_inputs import step
 
+pytestmark = pytest.mark.rest
 WHY = {
     "linux": r"Triton isn't installed; in a clone, run python -m pip install -e '.[triton]'",
     "darwin": "Triton has wheels for Linux only, and this is darwin",

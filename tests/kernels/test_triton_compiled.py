@@ -56,6 +56,13 @@ def complaints(build: TritonCompiled, dtype: torch.dtype) -> list[str]:
     return found
 
 
+@pytest.mark.rest(
+    keep=[
+        "(128, torch.float16, 1)-sm_90",
+        "(128, torch.bfloat16, 8)-sm_80",
+        "(64, torch.float32, 4)-sm_90",
+    ]
+)
 @by_capability
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_wide_copies_tensor_cores_and_no_rounding(

@@ -65,6 +65,7 @@ for dtype in (torch.float32, torch.bfloat16):
 """
 
 
+@pytest.mark.rest("test_ladder.py: the stage triton, imported first")
 @pytest.mark.parametrize("asked", [{}, {"TRITON_INTERPRET": "1"}], ids=["alone", "asked"])
 @pytest.mark.parametrize("before", ["", "import torch._dynamo"])
 def test_a_step_runs_whatever_was_imported_before(before: str, asked: dict[str, str]) -> None:

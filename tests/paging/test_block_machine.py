@@ -227,6 +227,7 @@ class BlockMachine(stateful.RuleBasedStateMachine):
             require_balanced(pool, [table for table in tables if table.allocator is pool])
 
 
+@pytest.mark.rest(keep=["prefix_caching-2000"])
 @pytest.mark.parametrize(("name", "steps"), [*STEPS, *HOURS])
 def test_random_operations_read_what_plain_lists_hold(name: str, steps: int) -> None:
     """About so many operations: some runs end early."""

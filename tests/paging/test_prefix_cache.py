@@ -88,6 +88,7 @@ def test_after_an_eviction_the_blocks_before_it_are_found(num_evicted: int) -> N
         assert table.look_up([*tokens_of(("A", "B", "C")), 7]).num_cached == blocks * BLOCK_SIZE
 
 
+@pytest.mark.rest(keep=["True-4-*"])
 @BOTH
 @pytest.mark.parametrize("num_known", [0, 3, 4, 8, 11])
 @pytest.mark.parametrize("num_before", [0, 1, 4])

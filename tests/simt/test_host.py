@@ -312,6 +312,7 @@ def run_pytest(folder: Path, text: str) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
 
 
+@pytest.mark.rest
 def test_pytest_users_have_a_marker_and_a_fixture(tmp_path: Path) -> None:
     said = run_pytest(tmp_path, TESTS)
     assert "2 passed" in said, said

@@ -183,6 +183,7 @@ def through_float64(number: int, types: tuple[str, str]) -> int:
     return min(max(int(float(number)), limits.min), limits.max)
 
 
+@pytest.mark.rest(keep=["int64 int64-*", "uint32 int64-*", "int64 uint64-*", "uint64 uint32-*"])
 @pytest.mark.parametrize("node", RIGHT, ids=lambda node: node.__name__)
 @of_each_pair
 def test_integers_compute_as_numba_does_on_a_cpu(node: type, types: tuple[str, str]) -> None:
@@ -205,6 +206,7 @@ def divided(quotients, remainders, a, b):
         quotients[i], remainders[i] = divmod(a[i], b[i])
 
 
+@pytest.mark.rest(keep=["uint32 int64"])
 @pytest.mark.parametrize(
     "types",
     [t for t in product(OF_32_AND_64_BITS, repeat=2) if divmod_type(*map(np.dtype, t)).kind != "f"],

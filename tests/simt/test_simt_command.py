@@ -248,6 +248,7 @@ def test_a_program_may_ask_for_numbas_simulator_too_late(
     assert again.returncode == 0
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("interrupts_arrive")
 def test_ctrl_c_says_which_line_was_running(tmp_path: Path) -> None:
     text = RIGHT.replace("step //= 2", "step = 64")

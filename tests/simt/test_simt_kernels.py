@@ -24,6 +24,10 @@ def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int
         np.testing.assert_allclose(args[position], expected, rtol=example.rtol, atol=0)
 
 
+@pytest.mark.rest(
+    "test_paged_kernel_compiles.py",
+    keep=["each_warp_function-sm_90", "signs_shifts_and_casts-sm_90"],
+)
 @pytest.mark.needs("numba-cuda")
 @pytest.mark.parametrize("major", [8, 9], ids=["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", [*EXAMPLES, *FAULTS])
@@ -80,6 +84,7 @@ SEEDS += [
 ]
 
 
+@pytest.mark.rest(keep=["60", "160"])
 @pytest.mark.parametrize("seeds", SEEDS)
 def test_random_programs_run_as_in_plain_python(seeds: range, tmp_path: Path) -> None:
     for seed in seeds:

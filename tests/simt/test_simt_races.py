@@ -164,6 +164,7 @@ class RandomRun:
 KINDS = [("read", "write"), ("read",) * 5 + ("write",), ("read", "write", "atomic", "atomic")]
 
 
+@pytest.mark.rest(keep=["kinds1-none"])
 @pytest.mark.parametrize("syncwarps", ["none", "whole"])
 @pytest.mark.parametrize("kinds", KINDS)
 def test_the_first_race_is_found_and_none_is_invented(kinds: tuple, syncwarps: str) -> None:
@@ -172,6 +173,7 @@ def test_the_first_race_is_found_and_none_is_invented(kinds: tuple, syncwarps: s
         assert found == expected, seed
 
 
+@pytest.mark.rest(keep=["kinds2"])
 @pytest.mark.parametrize("kinds", KINDS)
 def test_masked_syncwarps_order_only_their_lanes(kinds: tuple[str, ...]) -> None:
     """Never a race that is none; and hardly ever one missed (see races.py)."""

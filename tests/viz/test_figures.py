@@ -22,6 +22,7 @@ def require_committed(file: str, drawn: str) -> None:
     require_same([drawn], [committed], f"{file}, which `make refresh` writes")
 
 
+@pytest.mark.rest("test_notebooks.py, for the figures that notebooks show")
 @pytest.mark.parametrize("name", FIGURES)
 def test_figure_states_its_finding_and_is_what_pages_show(name: str) -> None:
     figure = FIGURES[name]()
@@ -30,6 +31,7 @@ def test_figure_states_its_finding_and_is_what_pages_show(name: str) -> None:
     require_committed(f"{name}.svg", style.svg(figure).decode())
 
 
+@pytest.mark.rest("test_microscope_page.py opens a page that is made of the same parts")
 @pytest.mark.parametrize("name", PAGES)
 def test_committed_page_is_what_the_code_writes_and_small(name: str, tmp_path: Path) -> None:
     PAGES[name]().save_html(tmp_path / "page.html")

@@ -24,8 +24,10 @@ by_problem = pytest.mark.parametrize(
     [WORKED_EXAMPLE, REFERENCE, FLOAT32, LARGE_BLOCKS],
     ids=("worked_example", "reference", "float32", "blocks_of_32"),
 )
+rest = pytest.mark.rest("test_notebooks.py draws the reference")
 
 
+@pytest.mark.rest(keep=["reference"])
 @by_problem
 def test_terms_rows_and_weights_are_those_of_the_trace(problem: DecodeProblem) -> None:
     """The five terms of an address of K; a lane's rows and tokens of V; its weights."""
@@ -71,6 +73,7 @@ def addresses(problem: DecodeProblem, block: str = "table[t // size]") -> Figure
     return first_kernel.draw_addresses(trace, table.tolist(), marked=(0, 9))
 
 
+@pytest.mark.rest(keep=["(96, 32)"])
 @SIZES
 def test_words_can_be_read_with_a_readers_sizes(sizes: tuple[int, int]) -> None:
     run = run_v1(problem := of_sizes(sizes))
@@ -80,12 +83,14 @@ def test_words_can_be_read_with_a_readers_sizes(sizes: tuple[int, int]) -> None:
     require_readable(rows.draw_whole_kernel(run))
 
 
+@rest
 def test_values_are_read_as_what_their_bits_mean() -> None:
     run = run_v1(problem := of_sizes((32, 8), torch.bfloat16))
     found = [rows.value_of(run, 0, row) for row in range(32)]
     assert found == problem.inputs().values[0][0, 0].tolist()
 
 
+@rest
 @SIZES
 def test_the_score_in_the_picture_is_what_the_threads_have(sizes: tuple[int, int]) -> None:
     run = run_v1(of_sizes(sizes))
@@ -104,12 +109,14 @@ def test_the_score_in_the_picture_is_what_the_threads_have(sizes: tuple[int, int
         assert any(text.endswith(f"= {shown}") for text in texts_of(figure))
 
 
+@rest
 def test_a_thread_that_reads_another_block_than_its_own_is_told() -> None:
     right, wrong = (addresses(of_sizes((32, 8)), block) for block in ("table[t // size]", "3"))
     assert right.get_suptitle().endswith("logical block 1; the block table says block 2")
     assert wrong.get_suptitle().endswith("says block 2,\nbut it reads block 3, offset 1")
 
 
+@rest
 @SIZES
 @pytest.mark.parametrize("notebook", nested.ABOUT)
 def test_every_word_of_the_ladder_can_be_read(notebook: str, sizes: tuple[int, int]) -> None:
@@ -117,6 +124,7 @@ def test_every_word_of_the_ladder_can_be_read(notebook: str, sizes: tuple[int, i
     require_readable(nested.draw_ladder(notebook, of_sizes(sizes), partition_size))
 
 
+@rest
 @SIZES
 def test_only_whole_vecs_use_all_bytes_that_a_load_moves(sizes: tuple[int, int]) -> None:
     figure = key_bytes.draw_key_bytes(of_sizes(sizes), 4, partition_size=sizes[1])

@@ -57,6 +57,7 @@ def lab(tmp_path: Path, chromium_path: str) -> Iterator[str]:
         server.terminate()  # it stops its kernels too
 
 
+@pytest.mark.rest("test_microscope_page.py")
 def test_the_microscope_works_in_jupyterlab(browser, lab: str) -> None:
     """Would catch: a module that anywidget cannot load, data that does not arrive, keys that
     JupyterLab takes for its own."""

@@ -20,6 +20,7 @@ from tests.viz.microscope_pages import physical, stops, the_trace
 ITEMSIZE, BLOCK_SIZE, THREAD_GROUP_SIZE, VEC_SIZE = 2, 16, 2, 4
 LAYOUT = VllmLayout(16, 1, head_size=128, block_size=BLOCK_SIZE, dtype=REFERENCE.dtype)
 LOAD_K = "load_k("
+rest = pytest.mark.rest("the other questions, asked with the keyboard")
 
 
 @pytest.fixture
@@ -37,6 +38,7 @@ def test_the_page_is_one_file_that_may_load_nothing(reader: Reader, reference_ht
     assert reader.page.title() == "paged_attention_kernel under the microscope"
 
 
+@pytest.mark.rest(keep=["keys"])
 @pytest.mark.parametrize("way", ["clicks on the line", "buttons of the loop", "keys"])
 def test_the_page_says_which_bytes_a_lane_reads(reader: Reader, way: str) -> None:
     """Lane 5 of warp 2, in the turn j = 3."""
@@ -67,6 +69,7 @@ def test_the_page_says_which_bytes_a_lane_reads(reader: Reader, way: str) -> Non
     assert reader.lit("K:") == [begin + i * ITEMSIZE for i in range(VEC_SIZE)]
 
 
+@rest
 def test_the_page_says_which_lanes_share_a_bank(reader: Reader) -> None:
     """Vec 3 begins at byte 24 of row 0 and at byte 152 of row 1: two words in the same banks."""
     reader.follow(warp=2, lane=5)
@@ -110,12 +113,14 @@ def test_the_page_says_when_and_by_whom_an_element_is_last_written(reader: Reade
     assert reader.at == records[here][5].instruction
 
 
+@rest
 def test_a_name_that_is_not_there_is_explained(reader: Reader) -> None:
     for name in ("logits[256]", "logits", "nothing[3]", "logits[1, 2]"):
         reader.find(name)
         assert re.search(r"there are|has the shape|as in logits\[17\]", reader.text(".details"))
 
 
+@rest
 @pytest.mark.parametrize("part", ["K", "V"])
 def test_the_pointer_names_an_element_and_a_click_picks_it(reader: Reader, part: str) -> None:
     name, per_block = f"{part.lower()}_cache", LAYOUT.head_size * BLOCK_SIZE
@@ -133,6 +138,7 @@ def test_the_pointer_names_an_element_and_a_click_picks_it(reader: Reader, part:
         assert reader.text(".details .caption").startswith(f"{name}[{place}]: ")
 
 
+@rest
 def test_costs_are_those_of_the_tables(reader: Reader) -> None:
     reader.press("End")
     for table, unit, best, space in (
@@ -153,6 +159,7 @@ STEPS = {  # keys -> the place among all stops
 }
 
 
+@rest
 def test_keys_step_and_stop_at_the_ends(reader: Reader) -> None:
     expected = stops(the_trace())
     reader.go(expected[0])
@@ -161,6 +168,7 @@ def test_keys_step_and_stop_at_the_ends(reader: Reader) -> None:
         assert reader.at == expected[place], keys
 
 
+@rest
 def test_space_plays_and_stops(reader: Reader) -> None:
     reader.page.get_by_label("steps per second").select_option("50/s")
     start, tries = reader.at, 0
@@ -174,6 +182,7 @@ def test_space_plays_and_stops(reader: Reader) -> None:
     assert "stop" not in reader.text(".bar")
 
 
+@rest
 def test_source_panes_buttons_and_chips_need_no_mouse(reader: Reader) -> None:
     reader.press("f")
     reader.keyboard.type("logits[17]")

@@ -1,22 +1,17 @@
 """vLLM's own v1 and v2 beside ours, all compiled and run without a GPU.
 
-    python -m pa_tutorial.kernels.compiled.original PATH           # unpacked sources of vLLM
-
-    python -m pa_tutorial.kernels.compiled.original PATH --record  # as notebook 12 shows it
+`python -m pa_tutorial.bench.original` makes the tables.
 
 vLLM's text isn't part of this repository. Its last source package with these kernels is 0.24.0
 (vllm-0.24.0.tar.gz on PyPI, of June 2026); nvcc is needed to compile it.
 Source: vLLM, csrc/attention/attention_kernels.cuh; paged_attention_v1.cu and v2.cu.
 """
 
-import argparse
 import json
 import shutil
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,8 +21,6 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.step import DecodeStep
-from pa_tutorial.checks.cases import WORKED_EXAMPLE
-from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels.compiled.backend import (
     CHECKS,
     Compiled,
@@ -36,7 +29,6 @@ from pa_tutorial.kernels.compiled.backend import (
 )
 from pa_tutorial.kernels.cuda_backends import v1_backend, v1_vector_backend, v2_backend
 from pa_tutorial.kernels.cuda_launch import as_stored
-from pa_tutorial.printing import print_anything
 from pa_tutorial.tracebacks import ShortInNotebooks
 from simt.ptx.launching import PtxReport, run_ptx
 from simt.ptx.machine import Size
@@ -70,10 +62,6 @@ void* kernels[] = {{
         {type}, {head_size}, {num_threads}, {partition_size}>,
 }};
 """
-SIZES = {"num_heads": 4, "num_kv_heads": 1, "head_size": 128, "block_size": 16, "tables": None}
-REFERENCE = replace(WORKED_EXAMPLE, seq_lens=(256,), **SIZES)
-
-
 EXPLAINED = """
 Off: relative to exact numbers; those of v2 are of whole sequences, with the reduce kernel.
 "exact, rounded" is the least that an output in its type can be off.
@@ -200,20 +188,19 @@ def counts(report: PtxReport, arguments: Sequence[str] = ()) -> dict[str, str]:
     return found | {"as compiled": f"{report.num_issued:,}"}
 
 
-def compare(path: Path, title: str, problem: DecodeProblem) -> Table:
-    """Our kernels and vLLM's on one problem. Raises NoOriginal."""
-    step = problem.paged("vllm")
-    text = compiled_original(path, step, problem.block_size)
+def compare(path: Path, title: str, step: DecodeStep, expected: Mapping[str, np.ndarray]) -> Table:
+    """Our kernels and vLLM's on one step, whose exact numbers are known. Raises NoOriginal."""
+    text = compiled_original(path, step, step.block_size)
     by_element = Compiled(v1_backend).prepare(step)
     v1 = Compiled(v1_vector_backend).prepare(step)
     v2 = Compiled(v2_backend).prepare(step, partition_size=PARTITION_SIZE)
     ours_by_element, ours_v1, ours_v2 = by_element.probe(), v1.probe(), v2.probe()
-    out, report = run_original(text, step, problem.block_size)
+    out, report = run_original(text, step, step.block_size)
     theirs_v1 = intermediates_of_paged(report, v1.launch) | {"out": out}
     made, first, second = run_original_v2(text, step)
     merged = made["max_logits"], made["exp_sums"]
     theirs_v2 = made | intermediates_of_v2(first, second, v2.launch, *merged, REDUCED)
-    expected, rows = problem.expected(), []
+    rows = []
     counted = counts(first, V2)
     rounded = torch.as_tensor(expected["out"]).to(step.q.dtype)
     runs = (
@@ -259,33 +246,3 @@ def recorded(kernel: str, dtype: torch.dtype, *columns: str) -> Table:
     names = "kernel", *(columns or table.columns[1:])
     rows = zip(*(table.column(name) for name in names), strict=True)
     return Table(table.title, names, tuple(rows))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m pa_tutorial.kernels.compiled.original", description=__doc__
-    )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("path", type=Path, help="the folder that has csrc")
-    parser.add_argument("--record", action="store_true", help="write the tables into original.json")
-    given, tables = parser.parse_args(arguments), {}
-    try:
-        print(compare(given.path, "The worked example, float16", WORKED_EXAMPLE))
-        for dtype in TYPES:
-            name = str(dtype).removeprefix("torch.")
-            title = f"4 heads, 256 tokens, head size 128, blocks of 16, {name}"
-            table = compare(given.path, title, replace(REFERENCE, dtype=dtype))
-            print(f"\n{table}")
-            tables[str(dtype)] = {"title": title, "columns": table.columns, "rows": table.rows}
-        print(EXPLAINED)
-    except NoOriginal as why:
-        print(why, file=sys.stderr)
-        return 1
-    if given.record:
-        FILE.write_text(json.dumps(tables, indent=1) + "\n", encoding="utf-8", newline="\n")
-    return 0
-
-
-if __name__ == "__main__":
-    print_anything()
-    sys.exit(main())

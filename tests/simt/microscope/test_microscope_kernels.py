@@ -14,6 +14,8 @@ from simt.ptx import PtxReport, run_ptx
 from tests.simt.helpers import kernel, zeros
 from tests.simt.microscope.reader import Reader
 
+pytestmark = pytest.mark.rest("test_microscope_page.py")
+
 
 @pytest.fixture
 def read(read_page, tmp_path: Path):
