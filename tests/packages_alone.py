@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -54,7 +55,7 @@ class Environment:
         size = sum(file.stat().st_size for file in self.site_packages.rglob("*") if file.is_file())
         print(f"site-packages: {size / MEGABYTE:,.0f} MB\n", flush=True)
 
-    @property
+    @cached_property
     def site_packages(self) -> Path:
         return Path(
             self.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
