@@ -10,10 +10,8 @@ from pa_tutorial.engine.llm import LLM, Completion
 from pa_tutorial.engine.request import SamplingParams
 from pa_tutorial.engine.runner import KV_CACHE_DTYPES
 
-BACKENDS = (
-    *("paged_gather", "paged_online", "cpu", "triton"),
-    *("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2"),
-)
+BACKENDS = ("paged_gather", "paged_online", "cpu", "triton")
+BACKENDS += ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2")
 
 
 def backend_named(name: str) -> Backend:
@@ -23,10 +21,16 @@ def backend_named(name: str) -> Backend:
     from pa_tutorial.kernels.cpu.backend import cpu_backend
     from pa_tutorial.kernels.triton.backend import triton_backend
 
-    cuda = [cuda_backends.naive_backend, cuda_backends.v1_backend]
-    cuda += [cuda_backends.v1_vector_backend, cuda_backends.v2_backend]
-    others = gather_backend, online_backend, cpu_backend, triton_backend
-    return dict(zip(BACKENDS, (*others, *cuda), strict=True))[name]
+    return {
+        "paged_gather": gather_backend,
+        "paged_online": online_backend,
+        "cpu": cpu_backend,
+        "triton": triton_backend,
+        "cuda_naive": cuda_backends.naive_backend,
+        "cuda_v1": cuda_backends.v1_backend,
+        "cuda_v1_vector": cuda_backends.v1_vector_backend,
+        "cuda_v2": cuda_backends.v2_backend,
+    }[name]
 
 
 def make_parser(prog: str, description: str) -> argparse.ArgumentParser:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pa_tutorial.attention import tiny_lm
-from pa_tutorial.engine import llm
+from pa_tutorial.checks.ladder import PAGED, backend_named
+from pa_tutorial.engine import command, llm
 from pa_tutorial.engine.__main__ import main
 
 QUIET = ["--no-progress"]
@@ -22,6 +23,11 @@ def test_a_refused_prompt_gives_1_and_the_others_are_answered(
     assert "  error: len(prompt) + max_tokens - 1 is 307; it must be at most 256" in out
     answer = tiny_lm.decode(tiny_lm.load().generate(tiny_lm.encode(PROMPT), 8))
     assert out.endswith(f"> {PROMPT}\n  {answer}   [length]\n")
+
+
+def test_the_command_has_every_backend_of_the_ladder() -> None:
+    of_command = {name: command.backend_named(name) for name in command.BACKENDS}
+    assert of_command == {name: backend_named(name) for name in PAGED}
 
 
 @pytest.mark.parametrize(

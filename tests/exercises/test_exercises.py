@@ -5,7 +5,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from pa_tutorial.exercises import EXERCISES, Exercise, grade
+from pa_tutorial.exercises import EXERCISES, Exercise, attempt, grade
 from pa_tutorial.exercises.cells import PARTS, fill
 from pa_tutorial.exercises.exercise import PLACEHOLDER
 from pa_tutorial.exercises.texts import WrongAnswer, code_lines
@@ -55,6 +55,19 @@ def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: WrongAnswer) -> N
     assert not result.ok
     assert result.first_failure.diagnosis in str(result)
     assert "not yet" in result._repr_html_()
+
+
+def test_an_attempt_shows_the_verdict_and_gives_what_the_notebook_goes_on_with(capsys) -> None:
+    exercise = EXERCISES["find_slots"]
+    mine, stub = exercise.answer(exercise.source), exercise.answer(exercise.stub)
+    assert attempt("find_slots", mine) is mine
+    assert capsys.readouterr().out.startswith("find_slots: 6 of 6 cases")
+    assert attempt("find_slots", stub) is exercise.solution
+    assert "not written yet" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="name is 'kv_cache'; it must be a blank, or an exercise"):
+        attempt("kv_cache", mine)
+    with pytest.raises(TypeError, match="function is 7; it must be callable"):
+        attempt("find_slots", 7)
 
 
 # Exercise, what is changed in its solution, the first case that must fail, and what it must say.
