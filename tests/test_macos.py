@@ -16,7 +16,7 @@ import pytest
 from tests.packages import MAC, chosen
 
 ROOT = Path(__file__).parent.parent
-FILES = ("tests/test_notebooks.py", "tests/walk", "tests/simt/test_simt_kernels.py")
+FILES = ("tests/test_notebooks.py", "tests/checks", "tests/simt/test_simt_kernels.py")
 SELECTED = ("-m", "macos or kv_cache", *FILES)
 # A link needs a right on Windows, and the environment of a Mac is laid out as on Linux.
 pytestmark = [
