@@ -210,12 +210,19 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-check", action="store_true", help="only compute, which is faster")
     parser.add_argument("--trace", metavar="KERNEL", help="show what each access of it costs")
     parser.add_argument(
-        "--html", metavar="FILE", help="save the first finding as a page to look at"
+        "--html", metavar="FILE", type=page, help="save the first finding as a page to look at"
     )
     parser.add_argument(
         "--order", default="together", choices=ORDERS, help="of the warps; default: together"
     )
     return parser
+
+
+def page(file: str) -> str:
+    """The file for --html, if a page can be made."""
+    if find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError("needs Matplotlib: pip install 'numba-simt[pictures]'")
+    return file
 
 
 def report_of(session: Session, given: argparse.Namespace, status: int | None) -> int:

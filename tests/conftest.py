@@ -3,15 +3,15 @@
 import atexit
 import gc
 import os
-import shutil
-import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import profiles
+from tests.simt.fixtures import browser, chromium_path, interrupts_arrive, read_page
+
+__all__ = ["browser", "chromium_path", "interrupts_arrive", "read_page"]  # pytest looks for them
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,7 +21,6 @@ FAST_TO_COMPILE = {"NUMBA_OPT": "1", "NUMBA_CACHE_DIR": str(ROOT / "build" / "nu
 # New objects between two searches for garbage: compiling makes millions that stay. Not for all
 # tests, because garbage of some holds large arrays.
 RARELY = 50_000
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # The files that take longest, so that no worker begins one of them at the end.
 FIRST = (
     *("test_notebooks.py", "test_ptx_stages.py", "test_wrong.py", "test_window_assignment.py"),
@@ -106,14 +105,6 @@ def pytest_unconfigure() -> None:
     atexit.register(gc.unfreeze)  # libraries complain about objects that are never freed
 
 
-@pytest.fixture
-def interrupts_arrive() -> Iterator[None]:
-    """SIGINT interrupts even if a shell started the tests in the background and ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.fixture(scope="module")
 def ranks_of() -> Iterator[Callable]:
     """ranks_of(2): two ranks, which a module's tests share until one of them ends the ranks."""
@@ -129,45 +120,6 @@ def ranks_of() -> Iterator[Callable]:
     yield get
     for ranks in pools.values():
         ranks.close()
-
-
-@pytest.fixture(scope="session")
-def chromium_path() -> str:
-    """The first that runs: Ubuntu's script of this name only asks for a snap."""
-    for path in filter(None, map(shutil.which, CHROMIUM)):
-        if subprocess.run([path, "--version"], capture_output=True).returncode == 0:
-            return path
-    pytest.skip("needs Chromium, for example by apt-get install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser(chromium_path: str) -> Iterator:
-    """Closed at the end of a module: while Playwright is open, no other test can run asyncio."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # root, as in a container, must do without the sandbox
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def read_page(browser) -> Iterator[Callable]:
-    """read_page(html, ...): a Reader. No page may write to its console or load anything."""
-    from tests.viz.microscope_pages import Reader
-
-    readers: dict[str, Reader] = {}
-
-    def read(html: Path, **options: object) -> Reader:
-        readers[html.as_uri()] = reader = Reader(browser, html, **options)
-        return reader
-
-    yield read
-    for uri, reader in readers.items():
-        reader.page.close()
-        assert reader.problems == [], "the page wrote to the console"
-        assert reader.requests == [uri], "the page loaded something"
 
 
 @pytest.fixture(scope="session")

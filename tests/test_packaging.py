@@ -1,12 +1,18 @@
-"""What pip is asked for can be installed: ranges, pins and the conda environment agree."""
+"""What pip is asked for can be installed: ranges, pins and the conda environment agree.
+
+simt is shipped twice: in numba-simt, which has nothing else, and in the walk.
+"""
 
 import re
 import sys
 import tomllib
 from importlib.metadata import distributions, metadata, packages_distributions, requires
+from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import nbformat
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -15,7 +21,11 @@ from packaging.utils import canonicalize_name
 from tests.packages import chosen
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+SIMT = ROOT / "simt"
+PROJECT, ALONE = (
+    tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for folder in (ROOT, SIMT)
+)
 READER = "[lab,triton]"  # the extras that a reader installs
 
 
@@ -24,7 +34,12 @@ def by_name(lines: list[str]) -> dict[str, Requirement]:
     return {canonicalize_name(one.name): one for one in requirements}
 
 
-REQUIRED = by_name(sum(PROJECT["optional-dependencies"].values(), PROJECT["dependencies"]))
+def needed(project: dict) -> list[str]:
+    """By a distribution and its extras."""
+    return [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+
+
+REQUIRED = by_name(needed(PROJECT))
 PINS = by_name((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
 
 
@@ -81,3 +96,24 @@ def test_the_conda_environment_installs_what_a_reader_needs() -> None:
     python, _, pip = environment["dependencies"]
     assert pip == {"pip": ["-c constraints.txt", f"-e .{READER}"]}
     assert SpecifierSet(python.removeprefix("python ")) == SpecifierSet(PROJECT["requires-python"])
+
+
+def test_simt_is_the_one_of_this_checkout_and_comes_from_one_distribution() -> None:
+    """`pip install ./simt` beside `pip install -e .` hides this checkout's, silently."""
+    print(file := find_spec("simt").origin)
+    remedy = "`pip uninstall numba-simt`, then `pip install -e .`"
+    assert Path(file) == SIMT / "__init__.py", f"import simt takes {file}: {remedy}"
+    names = {distribution.name for distribution in distributions()}
+    assert "numba-simt" not in names, f"numba-simt is installed beside the walk: {remedy}"
+
+
+def test_the_simulator_alone_needs_the_versions_that_the_walk_needs() -> None:
+    jupyters = "ipython>=8.18,<10"  # comes to the walk with JupyterLab
+    assert {*needed(ALONE)} - {*needed(PROJECT)} == {"numba-simt[pictures]", jupyters}
+    assert ALONE["entry-points"] == PROJECT["entry-points"]
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "NOTICE"])
+def test_the_simulator_alone_has_the_licence_of_the_walk(name: str) -> None:
+    """A link would be a file of one line on Windows."""
+    assert (SIMT / name).read_bytes() == (ROOT / name).read_bytes()

@@ -22,7 +22,9 @@ from pa_tutorial.viz.walk import PLAN
 
 ROOT = Path(__file__).parent.parent
 READMES = [ROOT / "README.md", ROOT / "tests" / "README.md"]
-READMES += sorted((ROOT / "pa_tutorial").rglob("README.md"))
+READMES += sorted(
+    page for room in ("simt", "pa_tutorial") for page in ROOT.glob(f"{room}/**/README.md")
+)
 DOCUMENTS = [*READMES, ROOT / "COURSE.md", ROOT / "CONTRIBUTING.md"]
 DOCUMENTS += sorted((ROOT / "notebooks").glob("*.md"))
 DOCUMENTS += sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -94,9 +96,9 @@ def test_every_command_exists(path: Path) -> None:
     """make, python -m and pytest, wherever a document names them."""
     named = text(path)
     assert set(re.findall(r"(?:^|`)make ([a-z-]+)", named, re.MULTILINE)) <= TARGETS
-    modules = set(re.findall(r"python3? -m (pa_tutorial[\w.]*\w)", named))
+    modules = set(re.findall(r"python3? -m ((?:pa_tutorial|simt|tests)\b(?:\.\w+)*)", named))
     assert not [module for module in modules if find_spec(module) is None]
-    tests = set(re.findall(r"\btests/(?:\w+/)?[\w*]+\.py", named))
+    tests = set(re.findall(r"\btests/(?:simt/)?(?:\w+/)?[\w*]+\.py", named))
     assert not [test for test in tests if not any(ROOT.glob(test))]
 
 
@@ -105,7 +107,9 @@ def test_commands_to_type_come_after_the_environment_that_they_need(path: Path) 
     """python3 is the machine's own, for `make gpu`."""
     page = text(path)
     command = re.search(
-        r"^```\n(?:[^`\n].*\n)*?(?:python -m pa_|pytest |pip |jupyter )", page, re.MULTILINE
+        r"^```\n(?:[^`\n].*\n)*?(?:python -m (?:pa_|simt)|pytest |pip |jupyter )",
+        page,
+        re.MULTILINE,
     )
     before = page[: command.end()] if command else "activate"
     assert re.search("activate|^conda env create", before, re.IGNORECASE | re.MULTILINE)

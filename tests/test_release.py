@@ -1,4 +1,7 @@
-"""A release: what the wheel and the source package contain, and that the wheel works alone."""
+"""A release: what the wheels and the source package contain, and that the walk's works alone.
+
+`python -m tests.packages_alone` installs the wheels in empty environments.
+"""
 
 import os
 import re
@@ -40,17 +43,40 @@ def built(copy: Path) -> Path:
     return copy / "dist"
 
 
-@pytest.mark.rest
-def test_the_wheel_has_the_package_and_the_source_package_everything(copy, built) -> None:
+def tracked() -> set[str]:
     git = ["git", "ls-files"]
     listed = subprocess.run(git, cwd=ROOT, capture_output=True, encoding="utf-8", check=True)
-    tracked = set(listed.stdout.splitlines())
-    names = {name for name in zipfile.ZipFile(*built.glob("*.whl")).namelist()}
-    assert names >= {name for name in tracked if name.startswith("pa_tutorial/")}
-    assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"pa_tutorial"}
+    return {*listed.stdout.splitlines()}
+
+
+def code_of_the_simulator() -> set[str]:
+    """Its files, by their names in a wheel."""
+    names = [n for n in tracked() if n.startswith("simt/") and n.endswith((".py", ".js", ".css"))]
+    return {name.removeprefix("simt/" if "/pytest_simt/" in name else "") for name in names}
+
+
+def names_in_wheel(folder: Path) -> set[str]:
+    return {*zipfile.ZipFile(*folder.glob("*.whl")).namelist()}
+
+
+def test_the_wheel_of_the_simulator_has_its_code_and_a_licence_and_nothing_else(copy) -> None:
+    run("-c", BUILD, cwd=copy / "simt", path=copy)
+    names = names_in_wheel(copy / "simt" / "dist")
+    about = {name for name in names if ".dist-info/" in name}
+    assert names - about == code_of_the_simulator()
+    assert {name.rpartition("/")[2] for name in about} >= {"LICENSE", "NOTICE", "METADATA"}
+
+
+@pytest.mark.rest
+def test_the_wheel_has_both_packages_and_the_source_package_everything(built) -> None:
+    names, code = names_in_wheel(built), code_of_the_simulator()
+    assert {name for name in names if name.startswith(("simt/", "pytest_simt/"))} == code
+    others = {name for name in names - code if ".dist-info/" not in name}
+    assert {name.partition("/")[0] for name in others} == {"pa_tutorial"}
+    assert others >= {name for name in tracked() if name.startswith("pa_tutorial/")}
     with tarfile.open(*built.glob("*.tar.gz")) as files:
         names = {member.name.partition("/")[2] for member in files if member.isfile()}
-    assert names >= tracked - {".gitattributes", ".gitignore"}
+    assert names >= tracked() - {".gitattributes", ".gitignore"}
 
 
 @pytest.mark.rest
@@ -61,7 +87,7 @@ def test_checks_and_the_example_of_the_simulator_work_from_the_wheel(built, tmp_
     run("-c", program, cwd=tmp_path, path=site)
     for stage in ("kv_cache", "cuda_v1"):
         run("-m", "pa_tutorial.checks", stage, "--short", cwd=tmp_path, path=site)
-    readme = (ROOT / "pa_tutorial" / "simt" / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "simt" / "README.md").read_text(encoding="utf-8")
     example = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
     (tmp_path / "example.py").write_text(example, encoding="utf-8")
     run("example.py", cwd=tmp_path, path=site)

@@ -14,8 +14,12 @@ still.py      draws the picture
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 import numpy as np
+
+if find_spec("matplotlib") is None:
+    raise ImportError("the microscope needs Matplotlib: pip install 'numba-simt[pictures]'")
 
 from simt import Report, Trace
 from simt.arguments import require

@@ -15,7 +15,7 @@ from simt import launch
 from simt.ptx import run_ptx
 from simt.traffic import costs, different_sectors
 from tests.kernels.kernel_inputs import SCALES, float8_step, problem, require_float8_right
-from tests.ptx.test_ptx_triton import run_text
+from tests.kernels.test_ptx_triton import run_text
 
 if why_absent() is None:
     import triton

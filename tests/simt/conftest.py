@@ -1,13 +1,38 @@
-"""The command `python -m simt`, run in the tests' own process."""
+"""For this folder alone, where only the simulator is installed: python -m pytest tests/simt.
+
+Among the walk's tests, tests/conftest.py selects and skips.
+"""
 
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from simt.__main__ import main
+from tests.simt.fixtures import browser, chromium_path, interrupts_arrive, read_page
+
+__all__ = ["browser", "chromium_path", "interrupts_arrive", "read_page"]  # pytest looks for them
+
+IS_ALONE = not Path(__file__).parents[1].joinpath("conftest.py").exists()
+MARKERS = ("rest: takes long", "hours: takes hours", "needs(what)", "macos: runs on a Mac")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if IS_ALONE:
+        for marker in MARKERS:
+            config.addinivalue_line("markers", marker)
+        config.option.markexpr = config.option.markexpr or "not rest and not hours"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items if IS_ALONE else ():
+        for mark in item.iter_markers("needs"):
+            (what,) = mark.args
+            is_absent = find_spec(what.replace("-", "_")) is None
+            item.add_marker(pytest.mark.skipif(is_absent, reason=f"needs {what}"))
 
 
 @pytest.fixture

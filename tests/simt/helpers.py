@@ -10,6 +10,9 @@ import numpy as np
 from numba import cuda, float32
 
 from simt import Report, Trace, launch
+from simt.machine import CHECKS, Machine
+from simt.program import Program
+from simt.writes import Writes
 from tests.simt.kernels.example import EXAMPLES, TRAFFIC, Example, Fault, from_text
 
 N = 64
@@ -100,6 +103,15 @@ def wrong_counts(simt: ModuleType, name: str, trace: object) -> list[str]:
         for column, count in counts.items()
         if found[access].get(column) != count
     ]
+
+
+def may_be_written(kernel: Callable) -> set[str]:
+    """The arguments of a kernel that may be written to, as far as its text tells."""
+    names = ("collect", "shared_bytes", "exited_may_skip", "shuffles_order_memory", "max_turns")
+    options = dict.fromkeys(names, 0)  # nothing runs
+    machine = Machine((1, 1, 1), (32, 1, 1), CHECKS, "together", recorder=None, **options)
+    program = Program(kernel.py_func, machine, (), ())
+    return set(Writes(program).parameters(kernel.py_func))
 
 
 def floats(*shape: int) -> np.ndarray:

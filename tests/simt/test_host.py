@@ -295,11 +295,29 @@ def test_fixture(simulated_cuda):
 """
 
 
-@pytest.mark.rest
-def test_pytest_users_have_a_marker_and_a_fixture(tmp_path: Path) -> None:
-    (tmp_path / "test_swap.py").write_text(TESTS)
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["simt.pytest_plugin"]\n')
+UNUSED = """
+import sys
+
+def test_nothing():
+    assert "pytest_simt" in sys.modules, "not installed as it is now: pip install it again"
+    assert not {"simt", "numba", "numpy"} & {*sys.modules}
+"""
+
+
+def run_pytest(folder: Path, text: str) -> str:
+    """What pytest says of a file of tests, with the plug-ins that are installed."""
+    (folder / "test_swap.py").write_text(text)
     options = ["-q", "-W", "error", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert "2 passed" in done.stdout, done.stdout
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
+
+
+@pytest.mark.rest
+def test_pytest_users_have_a_marker_and_a_fixture(tmp_path: Path) -> None:
+    said = run_pytest(tmp_path, TESTS)
+    assert "2 passed" in said, said
+
+
+def test_pytest_imports_nothing_of_ours_until_a_test_uses_it(tmp_path: Path) -> None:
+    said = run_pytest(tmp_path, UNUSED)
+    assert "1 passed" in said, said

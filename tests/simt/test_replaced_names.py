@@ -37,7 +37,6 @@ import os, pkgutil, signal, sys, warnings
 from importlib import import_module, util
 
 import numba.cuda.dispatcher, numpy, pytest
-import pa_tutorial  # it ignores a warning of torch's
 if util.find_spec("IPython"):
     import IPython
 if util.find_spec("numba_cuda_mlir"):

@@ -10,11 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from numba import cuda, float32
 
-from pa_tutorial.checks.cases import CASES
-from pa_tutorial.checks.ladder import STAGES
 from simt import Report, launch, program
 from tests.simt.helpers import N, double, floats, kernel, zeros
 from tests.simt.kernels.example import EXAMPLES, FAULTS, Arguments, Fault, Size, from_text
@@ -161,16 +158,6 @@ def test_a_snapshot_of_a_part_of_a_shared_array_is_left_to_the_blocks_alone(tria
     report = trial.both(row_of_shared, 2, 32, lambda: (zeros(2, 32),), watch="end")
     assert trial.batched is False
     assert report.at()[1]["row"].tolist() == [1.0] * 32
-
-
-def test_the_thread_blocks_of_a_paged_kernel_run_side_by_side(trial: Trial) -> None:
-    stage, case = STAGES["cuda_v2"], CASES["decode/gqa_alibi"]
-    one = stage.run(case)
-    assert trial.tried
-    assert all(trial.tried)
-    with trial.one_after_another():
-        other = stage.run(case)
-    torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
 
 
 # When it is tried ----------------------------------------------------------------------------

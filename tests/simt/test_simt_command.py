@@ -71,19 +71,32 @@ def test_a_right_program_says_what_it_says_and_what_it_cost(simt: Run) -> None:
     assert rest[-1] == "program.py: no findings"
 
 
-def test_a_race_is_reported_with_its_lines_and_on_a_page(simt: Run, tmp_path: Path) -> None:
+def test_a_race_is_reported_with_its_lines_and_costs(simt: Run) -> None:
     text = RACE.replace("BARRIER", "pass")
-    done = simt(text, "--html", "race.html", "--trace", "block_sums", "program.py", "300")
+    done = simt(text, "--trace", "block_sums", "program.py", "300")
     assert done.returncode == 1
     assert "race: thread 0 of thread block 0 reads s[32]" in done.stdout
     assert "line 16 of block_sums:  s[t] += s[t + step]" in done.stdout
     assert "in program.py" in done.stdout
     assert "Shared memory: block_sums" in done.stdout
-    assert done.stdout.endswith("program.py: 1 finding\nrace.html shows the first.\n")
-    assert "block_sums" in (tmp_path / "race.html").read_text()
+    assert done.stdout.endswith("program.py: 1 finding\n")
     unchecked = simt(text, "--no-check", "program.py", "300")
     assert unchecked.returncode == 0
     assert unchecked.stdout.endswith("program.py: nothing was checked\n")
+
+
+def test_the_first_finding_is_on_a_page_if_there_is_matplotlib(
+    simt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("simt.__main__.find_spec", lambda name: None)
+        refused = simt(RACE, "--html", "race.html", "program.py", "300")
+    assert refused.returncode == 2
+    assert "--html: needs Matplotlib: pip install 'numba-simt[pictures]'" in refused.stderr
+    pytest.importorskip("matplotlib")
+    done = simt(RACE.replace("BARRIER", "pass"), "--html", "race.html", "program.py", "300")
+    assert done.stdout.endswith("program.py: 1 finding\nrace.html shows the first.\n")
+    assert "block_sums" in (tmp_path / "race.html").read_text()
 
 
 def test_two_kernels_of_one_function_are_reported_apart(simt: Run) -> None:
@@ -110,7 +123,7 @@ def test_a_program_that_fails_is_shown_without_our_lines(text: str, says: str, s
     done = simt(text, "program.py", "300")
     assert done.returncode == 2
     assert says in done.stderr
-    assert "pa_tutorial/" not in done.stderr
+    assert "simt/" not in done.stderr
     assert "no findings" not in done.stdout
 
 

@@ -3,24 +3,8 @@
 import pytest
 from numba import cuda
 
-from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.loads import element_loads
-from pa_tutorial.kernels.naive import naive_kernel
-from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.kernels.vectors import vector_loads
 from simt import twin
-from simt.machine import CHECKS, Machine
-from simt.program import Program
-from simt.writes import Writes
-from tests.simt.helpers import kernel
-
-
-def may_be_written(kernel) -> set[str]:
-    names = ("collect", "shared_bytes", "exited_may_skip", "shuffles_order_memory", "max_turns")
-    options = dict.fromkeys(names, 0)  # nothing runs
-    machine = Machine((1, 1, 1), (32, 1, 1), CHECKS, "together", recorder=None, **options)
-    program = Program(kernel.py_func, machine, (), ())
-    return set(Writes(program).parameters(kernel.py_func))
+from tests.simt.helpers import kernel, may_be_written
 
 
 @cuda.jit(device=True)
@@ -68,14 +52,6 @@ def test_what_may_be_written(body: str, written: str) -> None:
 
 def test_a_tuple_may_err_on_the_safe_side_only() -> None:
     assert "b" in may_be_written(kernel("a, b, c", "d, e = a, b\ne[0] = d[0] + c[0]"))
-
-
-def test_the_inputs_of_the_paged_kernels_are_only_read() -> None:
-    geometry = Geometry(32, 8)
-    assert may_be_written(naive_kernel(geometry)) == {"out"}
-    for loads in (element_loads, vector_loads):
-        found = may_be_written(paged_attention(geometry, loads))
-        assert found == {"out", "exp_sums", "max_logits"}
 
 
 @pytest.mark.parametrize(

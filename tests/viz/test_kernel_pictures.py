@@ -15,7 +15,7 @@ from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1, values_of_block
 from simt import launch
 from simt.gpus import WARP_SIZE
 from tests.simt.helpers import kernel
-from tests.viz.pictures import require_readable, texts_of
+from tests.simt.microscope.pictures import require_readable, texts_of
 
 FLOAT32 = replace(REFERENCE, dtype=torch.float32, head_size=64, block_size=8)
 LARGE_BLOCKS = replace(REFERENCE, head_size=64, block_size=32)

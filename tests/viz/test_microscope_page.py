@@ -13,7 +13,8 @@ from pa_tutorial.kernels.intermediates import SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.viz.kernel_runs import REFERENCE, between
 from simt import global_traffic, shared_traffic
-from tests.viz.microscope_pages import Reader, physical, stops, the_trace
+from tests.simt.microscope.reader import Reader
+from tests.viz.microscope_pages import physical, stops, the_trace
 
 # Sizes of the reference, known apart from it.
 ITEMSIZE, BLOCK_SIZE, THREAD_GROUP_SIZE, VEC_SIZE = 2, 16, 2, 4

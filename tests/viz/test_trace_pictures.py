@@ -12,7 +12,7 @@ from pa_tutorial.viz.warps import draw_banks, draw_reduction, summed_lanes
 from simt import Trace, launch
 from simt.gpus import H100
 from tests.simt.helpers import kernel, zeros
-from tests.viz.pictures import require_readable, texts_of
+from tests.simt.microscope.pictures import require_readable, texts_of
 
 WORDS = {"group": 4, "row_name": "row", "run_name": "run"}
 

@@ -8,8 +8,8 @@ from textwrap import dedent
 
 import numpy as np
 
-from pa_tutorial.kernels.vectors import vector_access
 from tests.simt.kernels.example import Arguments, Size, example, from_text, traffic
+from tests.simt.kernels.vectors import vector_load
 
 WARP = 32
 Counts = dict[str, int]  # column of a table -> count
@@ -190,7 +190,7 @@ def two_rules(transactions: int, at_once: tuple[int, int], in_parts: tuple[int, 
     return clashing(transactions, *at_once) | clashing(transactions, *in_parts, rule=" in parts")
 
 
-load1, load2, load4 = (vector_access(count).load for count in (1, 2, 4))
+load1, load2, load4 = map(vector_load, (1, 2, 4))
 
 costs(
     "vectors_of_4_8_and_16_bytes",

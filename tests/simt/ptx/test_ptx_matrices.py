@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simt.ptx import PtxError, PtxFault
-from tests.ptx.small_kernels import run
+from tests.simt.ptx.small_kernels import run
 
 DRAW = np.random.default_rng(0)
 LANES = range(32)

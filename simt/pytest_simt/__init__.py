@@ -1,19 +1,18 @@
-"""For tests of Numba CUDA programs: a fixture and a marker. In conftest.py:
+"""For tests of Numba CUDA programs: a fixture and a marker, which pytest finds by itself.
 
-    pytest_plugins = ["simt.pytest_plugin"]
-
-Then a test runs without a GPU, with all checks, if it has the fixture `simulated_cuda` or the
-marker, which takes launch's options:
+A test runs without a GPU, with all checks, if it has the fixture `simulated_cuda` or the marker,
+which takes launch's options:
 
     @pytest.mark.simulated_cuda(order="reverse")
     def test_blur(): ...
+
+This is a package beside `simt`, because pytest imports it at every start. To import any part of
+`simt` would import Numba, too.
 """
 
 from collections.abc import Iterator
 
 import pytest
-
-from simt.host import simulated
 
 NAME = "simulated_cuda"
 
@@ -30,6 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def simulated_cuda(request: pytest.FixtureRequest) -> Iterator[None]:
+    from simt.host import simulated
+
     marker = request.node.get_closest_marker(NAME)
     with simulated(**(marker.kwargs if marker else {})):
         yield

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simt.ptx import PtxError, PtxFault, parse, run_ptx
-from tests.ptx.small_kernels import run, text_of
+from tests.simt.ptx.small_kernels import run, text_of
 
 TO_SHARED = "mov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2;"  # s[t]
 COPY = TO_SHARED + "cp.async.ca.shared.global [%r1], [%rd1], 4;"

@@ -8,10 +8,8 @@ import pytest
 from numba import cuda, float32
 
 from simt import compile_ptx
-from simt.microscope import microscope
 from simt.ptx import PtxFault, parse, ptx_by_line, run_ptx
-from tests.ptx.small_kernels import run, text_of
-from tests.viz.pictures import require_readable, texts_of
+from tests.simt.ptx.small_kernels import text_of
 
 NEEDS_NUMBA = pytest.mark.needs("numba-cuda")
 LOCATED = re.compile(r"\s*(//.*|\.(loc|file)\b.*|\$L__(func|tmp|info)\w*:|)")
@@ -90,21 +88,6 @@ def test_a_fault_and_a_trace_name_the_line_of_python() -> None:
     assert inlined in ptx_by_line(report.kernel, FILE)
     (shared,) = (array for array in report.trace.arrays if array.space == "shared")
     assert shared.shape == (256,)
-    picture = microscope(report, at=report.trace.only(load, array="a")).picture()
-    assert "ld.global.f32 %f4, [%rd33]" in texts_of(picture)
-    require_readable(picture)
-
-
-def test_a_text_is_its_own_source_and_opens_in_the_microscope() -> None:
-    report = run("ld.global.u32 %r3, [%rd1]; st.shared.u32 [s], %r3;", np.zeros(1, np.uint32))
-    (source,) = report.trace.sources
-    assert "ld.global.u32 %r3, [%rd1]; st.shared.u32 [s], %r3" in source.lines.values()
-    look = microscope(report)
-    assert [array["name"] for array in look.data["arrays"]] == ["argument 0", "s"]
-    assert look.data["shared"]["end"] == 256
-    assert {place["source"] for place in look.data["places"]} == {0}
-    assert look.data["compiled"]
-    require_readable(look.picture())
 
 
 @NEEDS_NUMBA

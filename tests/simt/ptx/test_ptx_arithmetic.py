@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simt.ptx.numbers import DTYPES
-from tests.ptx.small_kernels import computed
+from tests.simt.ptx.small_kernels import computed
 
 DRAW = np.random.default_rng(0)
 

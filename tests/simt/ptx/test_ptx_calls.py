@@ -7,7 +7,7 @@ import pytest
 from numba import cuda
 
 from simt.ptx import PtxError, PtxReport, run_ptx
-from tests.ptx.small_kernels import text_of
+from tests.simt.ptx.small_kernels import text_of
 
 # square(x) = x * x; odd_or(x) = square(x) for odd x, else x; pair(x, y) = x + y, x - y.
 FUNCTIONS = """

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
+pytest.importorskip("matplotlib")
+
 from simt import Report, compile_ptx, launch
 from simt.microscope import microscope
 from simt.ptx import PtxReport, run_ptx
 from tests.simt.helpers import kernel, zeros
-from tests.viz.microscope_pages import Reader
+from tests.simt.microscope.reader import Reader
 
 pytestmark = pytest.mark.rest("test_microscope_page.py")
 

@@ -3,27 +3,24 @@
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 
-from pa_tutorial.kernels.cuda_backends import naive_backend, v1_backend, v2_backend
-from pa_tutorial.paging.layouts import VllmLayout
-from pa_tutorial.viz.kernel_runs import REFERENCE
-from pa_tutorial.viz.paged_panes import paged_panes, reference_microscope
+pytest.importorskip("matplotlib")
+
 from simt import Report, launch
 from simt.microscope import Axis, Pane, microscope, page
 from simt.microscope.data import TYPES, aliases, packed
 from simt.microscope.page import DATA, STATIC
-from tests.ptx.small_kernels import text_of
 from tests.simt.helpers import kernel, run, zeros
 from tests.simt.kernels.example import EXAMPLES
+from tests.simt.microscope.elements import elements_of
+from tests.simt.ptx.small_kernels import text_of
 
 DTYPES = {name: kind for kind, name in TYPES.items()}
 
@@ -93,83 +90,28 @@ def test_a_thread_block_has_its_own_arrays() -> None:
         assert {*look.trace.records.array.tolist()} == {0}
 
 
-@pytest.mark.rest(keep=["committed", "jupyter"])
-@pytest.mark.parametrize("way", ["committed", "jupyter", "without anywidget"])
-def test_a_notebook_shows_a_widget_or_a_picture(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(STATIC, "1" if way == "committed" else "")
-    if way == "without anywidget":
-        monkeypatch.setattr(page, "_widget_class", Mock(side_effect=ImportError))
-    look = reference_microscope()
-    bundle = look._repr_mimebundle_()
-    bundle = bundle[0] if isinstance(bundle, tuple) else bundle
-    if way == "jupyter":
-        assert "application/vnd.jupyter.widget-view+json" in bundle
-        assert json.loads(look.widget().data)["kernel"] == "paged_attention_kernel"
-    else:
-        assert {*bundle} == {"image/svg+xml", "image/png", DATA, "text/plain"}
-        assert bundle["text/plain"].startswith("Instruction 81 of ")
-        assert ": warp 2 reads k_cache" in bundle["text/plain"]
-
-
-def elements_of(pane: Pane) -> Iterator[tuple[int, dict[str, int]]]:
-    """Every element of every tile, and its labels: by hand."""
-    axes = *pane.rows, *pane.columns
-    for tile, *at in product(pane.tiles, *(range(axis.size) for axis in axes)):
-        values = {**tile.values, **{a.name: n for a, n in zip(axes, at, strict=True)}}
-        terms = {name: terms.items() for name, terms in pane.labels.items()}
-        labels = {name: sum(values[k] * factor for k, factor in of) for name, of in terms.items()}
-        yield tile.start + sum(a.stride * n for a, n in zip(axes, at, strict=True)), labels
-
-
-@pytest.mark.parametrize(("head", "dtype"), [(0, torch.float32), (5, torch.float16)], ids=str)
-def test_panes_of_k_and_v_say_what_the_layout_says(head: int, dtype: torch.dtype) -> None:
-    """Every element of every tile, against VllmLayout."""
-    sizes = {"num_heads": 6, "num_kv_heads": 3, "head_size": 32, "block_size": 8}
-    inputs = replace(REFERENCE, seq_lens=(5, 19), dtype=dtype, **sizes).paged("vllm")
-    _, k_pane, v_pane, _ = paged_panes(v1_backend.prepare(inputs), (head, 1, 0))
-    layout = VllmLayout(inputs.k_cache.shape[0], 3, 32, 8, dtype)
-    for pane, element in ((k_pane, layout.k_element), (v_pane, layout.v_element)):
-        seen = set()
-        for found, labels in elements_of(pane):
-            block = int(inputs.block_tables[1, labels["logical block"]])
-            assert labels["physical block"] == block
-            assert labels["token"] == labels["logical block"] * 8 + labels["offset"]
-            assert labels["KV head"] == head // 2
-            assert found == element(block, head // 2, labels["offset"], labels["element"])
-            seen.add((labels["token"], labels["element"]))
-        assert seen == {(token, e) for token in range(24) for e in range(32)}
-
-
-def test_every_access_of_the_kernel_lies_in_a_pane_of_its_partition() -> None:
-    """q, K, V and out of each thread block: where the kernel goes, the pane has a cell."""
-    problem = replace(REFERENCE, seq_lens=(70, 33))
-    prepared = v2_backend.prepare(problem.paged("vllm"), partition_size=32).partitions
-    whole = prepared.simulate(trace="all").trace
-    for block in product(range(2), range(2), range(3)):
-        head, sequence, partition = block
-        if partition * 32 >= problem.seq_lens[sequence]:
-            continue  # the sequence ends before this partition
-        panes = paged_panes(prepared, block)
-        assert panes[1].tiles[0].values["logical block"] == partition * 2
-        assert panes[3].tiles[0].start == ((sequence * 2 + head) * 3 + partition) * 128
-        for pane in panes:
-            part = whole.only(block=block, array=pane.array)
-            touched = part.the_array().indices(part.records.address)[0]
-            assert {*touched.tolist()} <= {element for element, _ in elements_of(pane)}, block
-
-
-def test_a_block_that_stands_twice_in_the_table_is_one_tile() -> None:
-    inputs = REFERENCE.paged("vllm")
-    inputs.block_tables[0, 3] = inputs.block_tables[0, 1]
-    pane = paged_panes(v1_backend.prepare(inputs))[1]
-    assert len(pane.tiles) == 10
-    assert pane.tiles[1].title.startswith("1 and 3 →")
-
-
 def far_apart(num_threads: int, trace: int) -> Report:
     made = kernel("out, a, middle", "out[t, 1] = a[t] + a[900 + t] + middle[160 + t]")
     arrays = zeros(96, 4), zeros(2000), zeros(2000)
     return launch(made, 3, num_threads, *arrays, trace=trace, checks=())
+
+
+@pytest.mark.parametrize("way", ["committed", "jupyter", "without anywidget"])
+def test_a_notebook_shows_a_widget_or_a_picture(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STATIC, "1" if way == "committed" else "")
+    if way == "jupyter":
+        pytest.importorskip("anywidget")
+    if way == "without anywidget":
+        monkeypatch.setattr(page, "_widget_class", Mock(side_effect=ImportError))
+    look = microscope(far_apart(96, 0), at=4)
+    bundle = look._repr_mimebundle_()
+    bundle = bundle[0] if isinstance(bundle, tuple) else bundle
+    if way == "jupyter":
+        assert "application/vnd.jupyter.widget-view+json" in bundle
+        assert json.loads(look.widget().data)["kernel"] == "kernel"
+    else:
+        assert {*bundle} == {"image/svg+xml", "image/png", DATA, "text/plain"}
+        assert bundle["text/plain"].startswith("Instruction 5 of 12: warp 1 reads a")
 
 
 def test_memory_that_nobody_touches_is_left_out() -> None:
@@ -181,8 +123,7 @@ def test_memory_that_nobody_touches_is_left_out() -> None:
     assert (panes["middle"].rows[0].size, panes["out"].columns[0].size) == (3, 4)
 
 
-ROW, PAGED = (Axis("row", 1, 1),), REFERENCE.paged("vllm")
-OF_V1 = v1_backend.prepare(PAGED)
+ROW = (Axis("row", 1, 1),)
 BAD = {
     "block is 2; it must be a traced one that touched": lambda r: microscope(r, block=2),
     "at is 99; it must be a warp instruction": lambda r: microscope(r, at=99),
@@ -198,8 +139,6 @@ BAD = {
     "color is 'notacolor'": lambda r: Pane("a", "", ROW, (), color="notacolor"),
     "tiles is empty": lambda r: Pane("a", "", ROW, (), tiles=()),
     "size of the axis 'row' is 0": lambda r: Axis("row", 0, 1),
-    "a launch of another kernel": lambda r: paged_panes(naive_backend.prepare(PAGED)),
-    "block is (2, 0, 0); it must be in": lambda r: paged_panes(OF_V1, (2, 0, 0)),
 }
 
 
