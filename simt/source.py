@@ -139,6 +139,11 @@ def _parsed(code: CodeType, file: str) -> Source:
     lines = linecache.getlines(file)
     if not lines:
         raise OSError("could not get source code")
+    if "@pytest_ar" in code.co_names:  # Numba couldn't compile it, either
+        raise OSError(
+            "pytest has rewritten its assert; with PYTEST_DONT_REWRITE in the docstring "
+            "of the file, it leaves the file as it is"
+        )
     # A file whose lines have moved has another function here. A changed operator slips through.
     first = code.co_firstlineno
     tree, there = _functions("".join(lines)).get((code.co_name, first), (None, None))

@@ -71,6 +71,8 @@ def try_numba_simt(there: Environment, wheel: Path, copy: Path) -> None:
         sys.exit("the race of the example wasn't found")
     shutil.copytree(copy / "tests" / "simt", there.folder / "tests" / "simt")
     there.install(f"{wheel}[pytest]")
+    if "simulated_cuda" not in there.run("-m", "pytest", "--markers"):
+        sys.exit("pytest doesn't find the plug-in")
     there.run("-m", "pytest", "-q", "-rs", "tests/simt")
     there.install(f"{wheel}[notebooks]")
     there.run("-m", "pytest", "-q", "-rs", "tests/simt/microscope")

@@ -110,7 +110,6 @@ def test_simt_is_the_one_of_this_checkout_and_comes_from_one_distribution() -> N
 def test_the_simulator_alone_needs_the_versions_that_the_walk_needs() -> None:
     jupyters = "ipython>=8.18,<10"  # comes to the walk with JupyterLab
     assert {*needed(ALONE)} - {*needed(PROJECT)} == {"numba-simt[pictures]", jupyters}
-    assert ALONE["entry-points"] == PROJECT["entry-points"]
 
 
 @pytest.mark.parametrize("name", ["LICENSE", "NOTICE"])

@@ -1,7 +1,8 @@
-"""For tests of Numba CUDA programs: a fixture and a marker, which pytest finds by itself.
+"""For tests of Numba CUDA programs: a fixture and a marker.
 
-A test runs without a GPU, with all checks, if it has the fixture `simulated_cuda` or the marker,
-which takes launch's options:
+pytest finds them by itself if numba-simt is installed; else, `pytest -p pytest_simt`. A test runs
+without a GPU, with all checks, if it has the fixture `simulated_cuda` or the marker, which takes
+launch's options:
 
     @pytest.mark.simulated_cuda(order="reverse")
     def test_blur(): ...
