@@ -17,14 +17,15 @@ which says who executes a statement. Then
     source, program, known                            the kernel's text, and what its names mean
     statements, expressions, calls                    the text, translated into Python functions
     names, intrinsics, warp, twins                    what cuda.… and intrinsics mean
-    signatures, successor_types                       types that a kernel declares
+    signatures, successor_types, jit                  types that a kernel declares
     compiled_in                                       what is frozen when Numba compiles
     arithmetic                                        numbers as Numba types them
     memory, views, access, races, fences, writes      data, and what the checks remember about it
     machine, blocks, batched_blocks                   thread blocks, gangs, barriers
     launch, launch_options, kernel_arguments          launch, and what it may be given
     report, snapshots                                 what it returns
-    simulate, host, device_array, cuda, __main__      programs that weren't written for it
+    simulate, host, device_array, cuda, __main__,
+    programs, notebooks                               programs that weren't written for it
     recorder, trace, moments                          who accessed what, when a mistake was found
     traffic, tables                                   what that costs
     gpus                                              sizes of a GPU, and what fits on it

@@ -1,4 +1,7 @@
-"""Run a Numba CUDA program without a GPU: python -m simt script.py [arguments]."""
+"""Run a Numba CUDA program without a GPU: python -m simt script.py [arguments].
+
+The program can be a notebook, too.
+"""
 
 import argparse
 import sys
@@ -6,16 +9,24 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
 from time import perf_counter
-from types import CodeType, ModuleType
 
 import numpy as np
 
-from simt import CHECKS, Finding, Report, global_traffic, instructions, shared_traffic
+from simt import (
+    CHECKS,
+    Finding,
+    Report,
+    SimtError,
+    global_traffic,
+    instructions,
+    shared_traffic,
+)
 from simt.device_array import DeviceArray
 from simt.host import SUCCESSOR, simulated
 from simt.launch import launch
@@ -23,10 +34,10 @@ from simt.launch_options import Size
 from simt.machine import ORDERS
 from simt.names import function_behind, refuse_numbas_simulator
 from simt.printing import print_anything
-from simt.tracebacks import ShortInNotebooks
+from simt.programs import INTERRUPTED, Refused, cells_of, run_script
+from simt.source import spoken
 
-FOUND, COULD_NOT_RUN, INTERRUPTED = 1, 2, 130  # exit codes; the last is the shell's for Ctrl-C
-OURS = str(Path(__file__).parents[1])
+FOUND, COULD_NOT_RUN = 1, 2  # exit codes
 SECONDS_UNTIL_PROGRESS = 5.0
 
 
@@ -67,30 +78,37 @@ class Session:
     """Launches kernels for a program and remembers what they found.
 
     replays  run the first launch with a finding again, with its thread blocks traced
+    options  of every launch, unless the program gives its own to `simulate`
     """
 
-    def __init__(self, replays: bool) -> None:
-        self.replays = replays
+    def __init__(self, replays: bool, **options: object) -> None:
+        self.replays, self.options = replays, options
         self.kernels: dict[Callable, Kernel] = {}
         self.first: Report | None = None  # of the launch that was run again
 
     def __call__(
         self, kernel: Callable, grid: Size, block: Size, *args: object, **options: object
     ) -> Report:
-        """Takes the place of `launch`."""
+        """Takes the place of `launch`, but collects all findings before it raises the first."""
+        collects = options.pop("collect", False)
+        options = {**self.options, **options, "collect": True}
         with self.counted(kernel) as one:
             if one.launches == 1:
-                options["trace"] = 0
+                options.setdefault("trace", 0)
             before = [_copied(a) if self.replays else a for a in args]
             what = f"launch {one.launches:,} of {one.name}: grid {grid}, block {block}"
             with said_if_long(what):
                 report = launch(kernel, grid, block, *args, **options)
         one.traced = one.traced or report
-        one.findings |= {f"{found}\n  in {found.site.file}": found for found in report.findings}
+        one.findings |= {
+            f"{found}\n  in {spoken(found.site.file)}": found for found in report.findings
+        }
         if report.findings and self.replays and not self.first:
             finding = report.findings[0]
             options["trace"] = list({finding.block, finding.other_block or finding.block})
             self.first = launch(kernel, grid, block, *before, **options)
+        if report.findings and not collects:
+            raise SimtError(report.findings[0])
         return report
 
     @contextmanager
@@ -141,23 +159,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argument_parser()
     given = parser.parse_args(arguments)
     try:
-        code = compile(Path(given.script).read_bytes(), given.script, "exec")
-    except OSError as error:
-        parser.error(f"{given.script}: {error.strerror}")
+        run = program(given.script, given.arguments)
+        refuse_numbas_simulator()
+    except (Refused, RuntimeError) as error:
+        parser.exit(COULD_NOT_RUN, f"{parser.prog}: error: {error}\n")
     except (SyntaxError, ValueError) as error:
         traceback.print_exception(error, limit=0)
         return COULD_NOT_RUN
-    session = Session(replays=given.html is not None)
-    options = {"collect": True, "order": given.order, "checks": () if given.no_check else CHECKS}
+    checks = () if given.no_check else CHECKS
+    session = Session(given.html is not None, order=given.order, checks=checks)
     if find_spec(SUCCESSOR):
         import_module(f"{SUCCESSOR}.cuda")  # so that its names, too, can be replaced
-    try:
-        refuse_numbas_simulator()
-    except RuntimeError as error:
-        parser.error(str(error))
-    with simulated(launcher=session, **options):
-        status = run(code, given.script, given.arguments)
+    with simulated(launcher=session, collect=True):
+        status = run()
     return status if status == INTERRUPTED else report_of(session, given, status)
+
+
+def program(path: str, arguments: Sequence[str]) -> Callable[[], int | None]:
+    """What runs a program, and returns its exit code, or None if it fails.
+
+    Raises Refused, or what Python raises for a script that isn't Python.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror}") from None
+    if not path.endswith(".ipynb"):
+        return partial(run_script, compile(content, path, "exec"), path, arguments)
+    cells = cells_of(path, content)
+    try:
+        from simt.notebooks import run_notebook
+    except ImportError as error:
+        raise Refused(
+            f"{path}: IPython, which runs the cells of a notebook, can't be imported ({error}); "
+            "install it with `pip install ipython`"
+        ) from None
+    return partial(run_notebook, cells, path, arguments)
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -168,7 +205,7 @@ def argument_parser() -> argparse.ArgumentParser:
         epilog="Exits with 1 if there is a finding; otherwise with 2 if the program or a kernel "
         "could not run or no kernel was launched, or else with the program's own exit code.",
     )
-    parser.add_argument("script", help="the program, unchanged")
+    parser.add_argument("script", help="the program, unchanged; a notebook needs IPython")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own arguments")
     parser.add_argument("--no-check", action="store_true", help="only compute, which is faster")
     parser.add_argument("--trace", metavar="KERNEL", help="show what each access of it costs")
@@ -179,39 +216,6 @@ def argument_parser() -> argparse.ArgumentParser:
         "--order", default="together", choices=ORDERS, help="of the warps; default: together"
     )
     return parser
-
-
-def run(code: CodeType, script: str, arguments: Sequence[str]) -> int | None:
-    """The program as `python script arguments` runs it; its exit code, or None if it raises."""
-    module = ModuleType("__main__")
-    module.__file__ = script
-    sys.modules["__main__"] = module
-    sys.argv, sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)
-    try:
-        exec(code, vars(module))
-    except SystemExit as error:
-        if isinstance(error.code, str):
-            print(error.code, file=sys.stderr)
-        return int(error.code if isinstance(error.code, int) else bool(error.code))
-    except KeyboardInterrupt as error:
-        where = error.args[0] if error.args else ", outside of kernels"
-        print(f"Stopped{where}", file=sys.stderr)
-        return INTERRUPTED
-    except BaseException as error:  # a program may raise anything
-        print_without_ours(error)
-        return None
-    return 0
-
-
-def print_without_ours(error: BaseException) -> None:
-    """The program's traceback, as Python prints it, without the frames of this package."""
-    shown = traceback.TracebackException.from_exception(error)
-    shown.stack = traceback.StackSummary.from_list(
-        [frame for frame in shown.stack if not frame.filename.startswith(OURS)]
-    )
-    if isinstance(error, ShortInNotebooks):
-        shown.__cause__ = shown.__context__ = None
-    print("".join(shown.format()), end="", file=sys.stderr)
 
 
 def page(file: str) -> str:
@@ -244,7 +248,8 @@ def report_of(session: Session, given: argparse.Namespace, status: int | None) -
     failed = [one.name for one in kernels if one.error]
     print(f"\n{given.script}: {verdict(found, failed, given.no_check, status)}")
     if session.first:
-        microscope = import_module("simt.microscope").microscope
+        from simt.microscope import microscope  # loads matplotlib
+
         microscope(session.first, at=session.first.findings[0].instruction).save_html(given.html)
         print(f"{given.html} shows the first.")
     if found:

@@ -11,12 +11,14 @@ from types import MethodType
 from numba import cuda
 
 from simt.host import HOST
+from simt.jit import remembering
 from simt.simulate import configure, forall
 
 
 def jit(*args: object, **options: object) -> Callable:
-    """numba.cuda.jit; its kernels are launched in the simulator, even where there is a GPU."""
-    made = cuda.jit(*args, **options)
+    """numba.cuda.jit, but kernels with a signature need no GPU, and all kernels are launched in the
+    simulator, even where there is a GPU."""
+    made = remembering(cuda.jit)(*args, **options)
     if hasattr(made, "py_func"):
         return simulated_kernel(made)
     return lambda function: simulated_kernel(made(function))

@@ -9,12 +9,10 @@ for, so streams and events have nothing to wait for. HOST has the stand-ins unde
 
 import functools
 import math
-import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from time import perf_counter
-from types import ModuleType
 from typing import NoReturn
 from unittest import mock
 
@@ -23,9 +21,8 @@ import numpy as np
 from simt.device_array import DeviceArray, MappedArray, must_be_contiguous, numbers_of
 from simt.gpus import H100, MAX_GRID_YZ, MAX_THREADS, WARP_SIZE
 from simt.launch_options import MAX_BLOCK_Z, MAX_SHARED
-from simt.names import CUDA_MODULES
-from simt.signatures import remembering
-from simt.simulate import NOW, simulate
+from simt.names import CUDA_MODULES, loaded
+from simt.simulate import innermost, simulate
 from simt.source import Unsupported
 
 SUCCESSOR = "numba_cuda_mlir"
@@ -122,7 +119,7 @@ def vectorize(*arguments: object, **options: object) -> NoReturn:
 
 def counted(kernel: Callable) -> AbstractContextManager:
     """Around what is no launch: the command, if it runs the program, counts it as one."""
-    return getattr(NOW[-1][0], "counted", _nothing_around)(kernel)
+    return getattr(innermost()[0], "counted", _nothing_around)(kernel)
 
 
 class Stream:
@@ -278,24 +275,17 @@ HOST: dict[str, object] = {
 }
 
 
-def _loaded(*names: str) -> list[ModuleType]:
-    return [sys.modules[name] for name in names if name in sys.modules]
-
-
 def replacements() -> Iterator[tuple[object, str, object]]:
     """What to replace in numba.cuda and numba_cuda_mlir.cuda, as far as they are loaded: where, the
     name, and by what."""
     from simt.private_names import CUDAGUFuncVectorize, CUDAVectorize
 
-    for module in _loaded(*CUDA_MODULES, f"{SUCCESSOR}.numba_cuda"):
+    for module in loaded(*CUDA_MODULES, f"{SUCCESSOR}.numba_cuda"):
         yield from ((module, name, HOST[name]) for name in HOST.keys() & vars(module).keys())
-    for module in _loaded(*CUDA_MODULES):
-        if not hasattr(module.jit, "__wrapped__"):
-            yield module, "jit", remembering(module.jit)
-    for module in _loaded("numba.cuda.cudadrv.driver", f"{SUCCESSOR}.numba_cuda.cudadrv.driver"):
+    for module in loaded("numba.cuda.cudadrv.driver", f"{SUCCESSOR}.numba_cuda.cudadrv.driver"):
         yield module, "device_memset", device_memset
     ufuncs = [CUDAVectorize, CUDAGUFuncVectorize]
-    for module in _loaded(f"{SUCCESSOR}.numba_cuda.vectorizers"):
+    for module in loaded(f"{SUCCESSOR}.numba_cuda.vectorizers"):
         ufuncs += module.CUDAVectorize, module.CUDAGUFuncVectorize
     yield from ((kind, "__init__", vectorize) for kind in ufuncs)
 

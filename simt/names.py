@@ -32,9 +32,13 @@ def refuse_numbas_simulator() -> None:
 
 def cuda_name(thing: object) -> str | None:
     """ "threadIdx", "atomic.add", ...; None if it isn't part of cuda, or isn't known here."""
-    loaded = tuple(sys.modules[name] for name in CUDA_MODULES if name in sys.modules)
-    name, _ = _table(loaded).get(id(thing), (None, None))
+    name, _ = _table(tuple(loaded(*CUDA_MODULES))).get(id(thing), (None, None))
     return name
+
+
+def loaded(*names: str) -> list[ModuleType]:
+    """The modules of these names that have been imported."""
+    return [sys.modules[name] for name in names if name in sys.modules]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Private names of Numba: all that we use, and what breaks if one disappears.
+"""Private names of Numba and IPython: all that we use, and what breaks if one disappears.
 
 A name is private if it begins with an underscore or isn't documented. Import it from here without
 its underscore. A name that we replace for a while is given by its place:
@@ -15,6 +15,9 @@ NEEDED = {
         "numba.core.sigutils.normalize_signature",
         "numba.cuda.target.CUDATypingContext",
     ),
+    "signatures cannot tell the signatures of what Numba has compiled for a GPU": (
+        "numba.cuda.dispatcher.CUDADispatcher._can_compile",
+    ),
     "simulate cannot take launches written as Numba writes them": (
         "numba.cuda.dispatcher.CUDADispatcher",
         "numba.cuda.dispatcher.CUDADispatcher.configure",
@@ -26,6 +29,9 @@ NEEDED = {
         "numba.cuda.vectorizers.CUDAGUFuncVectorize",
         "numba.cuda.cudadrv.driver.device_memset",
     ),
+    "notebooks cannot show the error of a cell without IPython's frames": (
+        "IPython.core.interactiveshell.InteractiveShell._showtraceback",
+    ),
     "compile_ptx cannot compile for a GPU that is not there": (
         "numba.cuda.dispatcher.get_current_device",
     ),
@@ -35,7 +41,7 @@ PLACE = {place.rpartition(".")[2].removeprefix("_"): place for place in BREAKS}
 
 
 def __getattr__(name: str) -> object:
-    """Look a name up. If Numba no longer has it, the ImportError says what breaks."""
+    """Look a name up. If its library no longer has it, the ImportError says what breaks."""
     if name not in PLACE:
         raise AttributeError(f"private_names has no {name}; it has {', '.join(PLACE)}")
     place = PLACE[name]

@@ -1,24 +1,21 @@
-"""Kernels with a signature: @cuda.jit("void(int32[:], int32)").
+"""Kernels with a signature: which they have, and what that makes of the arguments of a launch.
 
-Numba compiles such a kernel at once, for the GPU that it finds; without one, the decorator fails.
-So importing this file gives numba.cuda a `jit` that remembers signatures, and lets Numba compile
-for them only where there is a GPU. Kernels decorated before the import don't benefit. `ptx`
-compiles a device function for the arguments that it is called with.
+A signature that our `jit` (jit.py) was given is remembered here. Of what Numba's own `jit` has
+compiled, we ask Numba. compile_ptx compiles a device function for the arguments that it is called
+with.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
 from weakref import WeakKeyDictionary
 
-from numba import cuda, typeof
+from numba import typeof
 from numba.core import types
 from numba.core.types import Type, void
-from numba.cuda import is_available  # itself: `simulated` replaces the name in numba.cuda
 
 from simt.arithmetic import cast, plain
 from simt.memory import Array
 from simt.names import cast_target, function_behind
-from simt.private_names import is_signature, normalize_signature
+from simt.private_names import normalize_signature
 from simt.successor_types import as_numbas
 
 Signature = tuple[tuple[Type, ...], Type | None]  # the types of the arguments, and of the result
@@ -28,39 +25,19 @@ DECLARED: WeakKeyDictionary[Callable, Signature | list[Signature]] = WeakKeyDict
 MISREAD = ". Numba doesn't check arrays for a single signature, so a GPU would misread their bytes"
 
 
-def remembering(numba_jit: Callable) -> Callable:
-    """cuda.jit, but we also remember the signatures of what it returns."""
-
-    @wraps(numba_jit)
-    def jit(func_or_sig: object = None, *args: object, **options: object) -> Callable:
-        given = func_or_sig if isinstance(func_or_sig, list) else [func_or_sig]
-        signatures = list(map(as_numbas, given))
-        if not all(is_signature(one) for one in signatures):
-            return numba_jit(func_or_sig, *args, **options)
-        declared = [normalize_signature(one) for one in signatures]
-
-        def decorate(function: Callable) -> Callable:
-            from simt.program import note_what_is_compiled_in
-
-            now = func_or_sig if is_available() else None
-            made = numba_jit(now, *args, **options)(function)
-            DECLARED[made] = declared if isinstance(func_or_sig, list) else declared[0]
-            note_what_is_compiled_in(made)
-            return made
-
-        return decorate
-
-    return jit
-
-
-if not hasattr(cuda.jit, "__wrapped__"):
-    cuda.jit = remembering(cuda.jit)
-
-
 def declared(function: Callable) -> Sequence[Signature]:
     """The signatures of what cuda.jit returned."""
+    if function not in DECLARED and is_compiled(function):
+        signatures = [normalize_signature(as_numbas(one)) for one in function.nopython_signatures]
+        is_single = function.specialized and len(signatures) == 1
+        DECLARED[function] = signatures[0] if is_single else signatures
     found = DECLARED.get(function, [])
     return found if isinstance(found, list) else [found]
+
+
+def is_compiled(function: Callable) -> bool:
+    """Has Numba's own `jit` compiled it for its signatures? That takes a GPU."""
+    return hasattr(function, "specialized") and not function._can_compile
 
 
 def types_of(kernel: Callable, values: Iterable[object]) -> tuple[Type, ...]:

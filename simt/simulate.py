@@ -7,14 +7,17 @@ from collections.abc import Callable
 import numpy as np
 
 from simt.device_array import DeviceArray
+from simt.jit import remembering
 from simt.launch import launch
-from simt.names import refuse_numbas_simulator
+from simt.names import CUDA_MODULES, loaded, refuse_numbas_simulator
 from simt.private_names import CUDADispatcher, normalize_kernel_dimensions
 from simt.report import Report
 
 OPTIONS = frozenset(inspect.getfullargspec(launch).kwonlyargs) - {"shared_bytes"}
-# The innermost `simulate` is the last: what launches in place of `launch`, and with which options.
-NOW: list[tuple[Callable[..., Report] | None, dict[str, object]]] = [(None, {})]
+Launcher = Callable[..., Report]
+NOW: list["simulate"] = []  # those that haven't ended; the innermost is the last
+# What Numba has under the names that are replaced: (where, name) -> the object. Empty between uses.
+NUMBAS: dict[tuple[object, str], object] = {}
 
 
 class simulate:
@@ -30,6 +33,11 @@ class simulate:
     Without the call to simulate, the same lines run on a GPU. `kernel.report` is the report of the
     kernel's last launch. A stream is ignored: one launch ends before the next one begins.
 
+    Until the end of the block, `numba.cuda.jit` is replaced, too. Without a GPU, Numba can't
+    decorate a kernel that has a signature, as in @cuda.jit("void(int32[:])"), so define it after
+    the call to simulate; a `jit` that was imported by its name before is still Numba's. The end of
+    a block also ends what `simulate()` began inside it.
+
     launcher  called in place of `launch`, with its arguments. If it has a method `counted`, a
               cuda.reduce enters what that returns, given the function
     options   those of `launch`, except shared_bytes, which is in the brackets
@@ -39,30 +47,56 @@ class simulate:
     and Numba's own errors for brackets that Numba doesn't accept.
     """
 
-    def __init__(self, launcher: Callable[..., Report] | None = None, **options: object) -> None:
+    def __init__(self, launcher: Launcher | None = None, **options: object) -> None:
         refuse_numbas_simulator()
         unknown = sorted(options.keys() - OPTIONS)
         if unknown:
             raise TypeError(
                 f"simulate has no option {unknown[0]!r}; it has {', '.join(sorted(OPTIONS))}"
             )
-        self.options = options
-        self.before = [(kind, kind.configure, kind.forall) for kind in kinds_of_kernels()]
-        for kind, *_ in self.before:
-            kind.configure, kind.forall = configure, forall
-        NOW.append((launcher or NOW[-1][0], options))
+        self.launcher, self.options, self.is_block = launcher or innermost()[0], options, False
+        self._begin()
 
     def __repr__(self) -> str:
         words = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
         return f"kernel[grid, block](…) runs in the simulator{words and ', with '}{words}"
 
     def __enter__(self) -> None:
-        pass
+        self.is_block = True
+        if self not in NOW:  # it is the object's second block
+            self._begin()
 
     def __exit__(self, *error: object) -> None:
-        NOW.pop()
-        for kind, *methods in self.before:
-            kind.configure, kind.forall = methods
+        if self in NOW:
+            here = NOW.index(self)
+            NOW[here:] = [later for later in NOW[here + 1 :] if later.is_block]
+        if not NOW:
+            put_back_numbas()
+
+    def _begin(self) -> None:
+        NOW.append(self)
+        replace_numbas()
+
+
+def innermost() -> tuple[Launcher | None, dict[str, object]]:
+    """What launches in place of `launch`, and with which options."""
+    return (NOW[-1].launcher, NOW[-1].options) if NOW else (None, {})
+
+
+def replace_numbas() -> None:
+    """Replace what isn't yet: of a second `simulate`, only what was imported since the first."""
+    ours = {(kind, "configure"): configure for kind in kinds_of_kernels()}
+    ours |= {(kind, "forall"): forall for kind in kinds_of_kernels()}
+    ours |= {(cuda, "jit"): remembering(cuda.jit) for cuda in loaded(*CUDA_MODULES)}
+    for where, name in ours.keys() - NUMBAS.keys():
+        NUMBAS[where, name] = getattr(where, name)
+        setattr(where, name, ours[where, name])
+
+
+def put_back_numbas() -> None:
+    for (where, name), original in NUMBAS.items():
+        setattr(where, name, original)
+    NUMBAS.clear()
 
 
 def kinds_of_kernels() -> list[type]:
@@ -79,7 +113,7 @@ def configure(
     grid, block = normalize_kernel_dimensions(griddim, blockdim)
 
     def launched(*args: object) -> None:
-        launcher, options = NOW[-1]
+        launcher, options = innermost()
         kernel.report = None
         args = map(of_hint, args)
         start = launcher or launch

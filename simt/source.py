@@ -7,6 +7,7 @@ from the start.
 import ast
 import linecache
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -94,7 +95,8 @@ class Source:
         return self.unsupported(node, f"the simulator does not know {what or ast.unparse(node)}")
 
     def where(self, node: ast.AST) -> str:
-        return f"\n  {self.file}, line {node.lineno}, in {self.name}:\n    {self.line(node.lineno)}"
+        file, line = spoken(self.file), self.line(node.lineno)
+        return f"\n  {file}, line {node.lineno}, in {self.name}:\n    {line}"
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,14 @@ class Site:
     text: str  # the expression: s[t + 1]
     code: str  # the whole line
     source: Source | None = field(default=None, compare=False, repr=False)
+
+
+def spoken(file: str) -> str:
+    """The file's name; of a notebook's cell, as IPython names it: Cell In[5]."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    shell = get_ipython()
+    of_cell = shell and shell.compile.format_code_name(file)
+    return " ".join(of_cell) if of_cell else file
 
 
 def source_of(function: Callable) -> Source:
@@ -138,7 +148,7 @@ def _parsed(code: CodeType, file: str) -> Source:
     first = code.co_firstlineno
     tree, there = _functions("".join(lines)).get((code.co_name, first), (None, None))
     if there is None or _names_and_constants(there) != _names_and_constants(code):
-        raise OSError(f"{file} has changed since it was imported")
+        raise OSError(f"{spoken(file)} has changed since it was imported")
     numbered = {n: lines[n - 1].rstrip("\n") for n in range(first, tree.end_lineno + 1)}
     return Source(code.co_name, file, numbered, tree)
 

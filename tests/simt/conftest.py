@@ -1,13 +1,17 @@
 """For this folder alone, where only the simulator is installed: python -m pytest tests/simt.
 
-Among the walk's tests, tests/conftest.py does all this.
+Among the walk's tests, tests/conftest.py selects and skips.
 """
 
+import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from simt.__main__ import main
 from tests.simt.fixtures import browser, chromium_path, interrupts_arrive, read_page
 
 __all__ = ["browser", "chromium_path", "interrupts_arrive", "read_page"]  # pytest looks for them
@@ -29,3 +33,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             (what,) = mark.args
             is_absent = find_spec(what.replace("-", "_")) is None
             item.add_marker(pytest.mark.skipif(is_absent, reason=f"needs {what}"))
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> Callable[..., SimpleNamespace]:
+    """command(*arguments), in an empty folder: what it prints and the exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def run(*arguments: str) -> SimpleNamespace:
+        try:
+            code = main(arguments)
+        except SystemExit as error:
+            code = error.code
+        out, err = capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+    return run

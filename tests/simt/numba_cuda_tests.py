@@ -23,6 +23,7 @@ from numba.cuda.cudadrv.error import CudaSupportError
 
 from simt import SimtError, Unsupported, launch
 from simt.host import HOST
+from simt.jit import remembering
 from simt.printing import print_anything
 from simt.private_names import CUDADispatcher, normalize_kernel_dimensions
 
@@ -195,6 +196,7 @@ def patches(outcomes: Outcomes) -> Iterator[object]:
             self.dispatcher[-(-self.ntasks // block), block, self.stream, self.sharedmem](*args)
 
     yield mock.patch.multiple(cuda, **REPLACED, **dict.fromkeys(NEEDS_DRIVER, no_driver))
+    yield mock.patch.object(cuda, "jit", remembering(cuda.jit))
     yield mock.patch.object(CUDADispatcher, "configure", configure)
     yield mock.patch.object(CUDADispatcher, "compile", no_driver)
     yield mock.patch.object(CUDADispatcher, "specialize", lambda kernel, *args: kernel)

@@ -11,8 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from simt.__main__ import main
-
 RACE = """
 import sys
 import numpy as np
@@ -52,22 +50,13 @@ Run = Callable[..., SimpleNamespace]
 
 
 @pytest.fixture
-def simt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Run:
-    """Run a program, in this process; what it prints and the exit code."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-    monkeypatch.setattr(sys, "argv", sys.argv)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def simt(tmp_path: Path, command: Run) -> Run:
+    """Run a program; what it prints and the exit code."""
 
     def run(text: str, *options: str) -> SimpleNamespace:
         (tmp_path / "program.py").write_text(text)
         linecache.checkcache()
-        try:
-            code = main(options)
-        except SystemExit as error:
-            code = error.code
-        out, err = capsys.readouterr()
-        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+        return command(*options)
 
     return run
 
@@ -261,7 +250,30 @@ def test_a_program_may_ask_for_numbas_simulator_too_late(
     assert again.returncode == 0
 
 
-@pytest.mark.rest
+SIMULATES = """
+from simt import SimtError, simulate
+
+simulate(trace="all")
+try:
+    block_sums[2, 128](sums, np.zeros(n, np.float32))
+except SimtError as error:
+    print("caught", error.finding.check)
+with simulate(collect=True, trace="all"):
+    block_sums[2, 128](sums, np.zeros(n, np.float32))
+print(set(block_sums.report.trace.records.block.tolist()), block_sums.report.order)
+"""
+
+
+def test_what_a_program_catches_after_its_own_simulate_is_a_finding(simt: Run) -> None:
+    """It gets the trace that it asks for, and the order that the command asks for."""
+    program, _, _ = RACE.replace("BARRIER", "pass").partition("for _ in")
+    done = simt(program + SIMULATES, "--order", "reverse", "program.py", "200")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("caught race\n{0, 1} reverse\n")
+    assert "race: thread" in done.stdout
+    assert "could not run" not in done.stdout
+
+
 @pytest.mark.usefixtures("interrupts_arrive")
 def test_ctrl_c_says_which_line_was_running(tmp_path: Path) -> None:
     text = RIGHT.replace("step //= 2", "step = 64")

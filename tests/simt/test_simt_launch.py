@@ -10,9 +10,9 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from numba import cuda, from_dtype
+from numba import from_dtype
 
-from simt import SimtError, Unsupported, launch
+from simt import SimtError, Unsupported, cuda, launch
 from tests.simt.helpers import double, floats, imported, item, kernel, plain, zeros
 
 # Arguments -----------------------------------------------------------------------------------

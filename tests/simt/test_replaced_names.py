@@ -1,0 +1,189 @@
+"""Which names of Numba are replaced, and for how long: never by an import."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+import pytest
+from numba import cuda
+from numba.cuda.cudadrv.error import CudaSupportError
+
+from simt import cuda as simt_cuda
+from simt import launch, simulate
+from simt.host import simulated
+from simt.private_names import PLACE, CUDADispatcher
+from simt.simulate import innermost
+from tests.absent import WHY
+
+NUMBAS = [(cuda, "jit"), (CUDADispatcher, "configure"), (CUDADispatcher, "forall")]
+ORIGINALS = {(where, name): getattr(where, name) for where, name in NUMBAS}
+NONE, ALL = [], ["jit", "configure", "forall"]
+SIGNATURE = "void(int32[:], int32)"
+OUT = np.zeros(1, np.int32)
+
+
+def replaced() -> list[str]:
+    """The names that aren't Numba's now."""
+    return [name for (where, name), numbas in ORIGINALS.items() if getattr(where, name) != numbas]
+
+
+# Run in a process of its own. Numba fills its tables when it first compiles something.
+IMPORT_ALL = """
+import os, pkgutil, signal, sys, warnings
+from importlib import import_module, util
+
+import numba.cuda.dispatcher, numpy, pytest
+if util.find_spec("IPython"):
+    import IPython
+if util.find_spec("numba_cuda_mlir"):
+    import numba_cuda_mlir.cuda
+numba.njit("int64(int64)")(lambda x: x)
+ROOTS = ("numba", "numba_cuda", "numba_cuda_mlir", "numpy", "IPython", "pytest", "builtins", "sys")
+FILES = {
+    package: pkgutil.iter_modules(util.find_spec(package).submodule_search_locations)
+    for package in ("simt", "simt.ptx")
+}
+
+def objects():
+    for name, module in [*sys.modules.items()]:
+        if name.partition(".")[0] in (*ROOTS, "warnings", "linecache", "traceback", "inspect"):
+            for key, value in [*vars(module).items()]:
+                yield (name, key), value
+                if isinstance(value, type) and value.__module__.startswith("numba"):
+                    yield from (((name, key, member), one) for member, one in vars(value).items())
+
+def settings():
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    return [*warnings.filters], [*sys.path], dict(os.environ), handlers, str(numpy.geterr())
+
+before, settings_before = dict(objects()), settings()
+for package, files in FILES.items():
+    for file in files:
+        import_module(f"{package}.{file.name}")
+after = dict(objects())
+print("imported", "simt.host" in sys.modules, len(before) > 10_000)
+print("changed", [name for name, value in before.items() if after.get(name) is not value])
+print("settings", settings() == settings_before)
+"""
+
+
+def test_importing_changes_nothing_in_the_process() -> None:
+    command = [sys.executable, "-c", IMPORT_ALL]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "imported True True\nchanged []\nsettings True\n", done.stderr
+
+
+@pytest.mark.parametrize("block", [simulate, simulated])
+def test_a_block_puts_numbas_names_back_after_an_error_too(block: Callable) -> None:
+    seen = []
+
+    def nested() -> None:
+        with block():
+            seen.append(replaced())
+            with block(trace=0):
+                seen.append(replaced())
+            seen.append(replaced())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        nested()
+    assert seen == [ALL, ALL, ALL]
+    assert replaced() == NONE
+    assert innermost() == (None, {})
+
+
+def test_a_simulate_without_a_block_holds_after_other_blocks() -> None:
+    with simulate(trace=2):  # so that this test ends it
+        simulate(trace=0)
+        with simulate(trace=1):
+            pass
+        with simulated():
+            pass
+        assert innermost() == (None, {"trace": 0})
+        assert replaced() == ALL
+    assert replaced() == NONE
+    assert innermost() == (None, {})
+
+
+def entered(block: AbstractContextManager) -> AbstractContextManager:
+    block.__enter__()
+    return block
+
+
+def test_blocks_may_end_in_any_order() -> None:
+    first = entered(simulate(trace=0))
+    second = entered(simulate(trace=1))
+    first.__exit__()
+    assert replaced() == ALL
+    assert innermost() == (None, {"trace": 1})
+    second.__exit__()
+    assert replaced() == NONE
+    with first:  # and one object may have two blocks
+        assert innermost() == (None, {"trace": 0})
+        assert replaced() == ALL
+    assert replaced() == NONE
+
+
+def leading_zeros(out, n):
+    """2**20 has 11 leading zeros in 32 bits, and 43 in 64."""
+    out[0] = cuda.clz(n)
+
+
+def test_a_kernel_with_a_signature_is_defined_in_a_block_and_launched_anywhere() -> None:
+    with simulate():
+        kernel = cuda.jit(SIGNATURE)(leading_zeros)
+        kernel[1, 1](OUT, 2**20)
+        assert OUT == 11
+    launch(kernel, 1, 1, OUT, 2**20)
+    assert OUT == 11
+    with simulated():
+        kernel[1, 1](OUT, 2**21)
+    assert OUT == 10
+    launch(leading_zeros, 1, 1, OUT, 2**20)  # a plain function has no signature
+    assert OUT == 43
+
+
+def test_the_simulators_own_cuda_takes_signatures_and_leaves_numbas_alone() -> None:
+    kernel = simt_cuda.jit(SIGNATURE)(leading_zeros)
+    kernel[1, 1](OUT, 2**20)
+    assert OUT == 11
+    assert replaced() == NONE
+
+
+@pytest.mark.skipif(not WHY["a GPU"], reason="there is a GPU")
+def test_without_simulate_numba_says_that_there_is_no_gpu() -> None:
+    with pytest.raises(CudaSupportError, match="driver"):
+        cuda.jit(SIGNATURE)(leading_zeros)
+
+
+@pytest.mark.needs("numba-cuda")
+@pytest.mark.parametrize("listed", [False, True])
+def test_signatures_that_numba_compiled_before_simulate_count(listed: bool) -> None:
+    """Where there is a GPU; here Numba is only told so."""
+    device = SimpleNamespace(compute_capability=(9, 0))
+    context = SimpleNamespace(device=device)
+    with (
+        mock.patch(PLACE["get_current_device"], return_value=device),
+        mock.patch("numba.cuda.cudadrv.devices.get_context", return_value=context),
+        mock.patch("numba.cuda.dispatcher._Kernel.bind"),
+    ):
+        kernel = cuda.jit([SIGNATURE] if listed else SIGNATURE)(leading_zeros)
+    with simulate():
+        kernel[1, 1](OUT, 2**20)
+    assert OUT == 11
+    with pytest.raises(TypeError, match="its signature allows array"):
+        launch(kernel, 1, 1, np.zeros(1, np.float32), 1)
+
+
+def test_the_successors_jit_is_replaced_as_long() -> None:
+    successor = pytest.importorskip("numba_cuda_mlir.cuda")
+    before = successor.jit
+    with simulate():
+        kernel = successor.jit(SIGNATURE)(leading_zeros)
+        kernel[1, 1](OUT, 2**20)
+    assert OUT == 11
+    assert successor.jit is before

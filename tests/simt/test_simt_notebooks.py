@@ -1,0 +1,298 @@
+"""`python -m simt notebook.ipynb`: the cells of a notebook, run by IPython."""
+
+import builtins
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numba.cuda
+import pytest
+
+IMPORTS = "import numpy as np\nfrom numba import cuda, float32\na = np.zeros(64, np.float32)"
+KERNEL = """@cuda.jit
+def reverse(out, a):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = a[t]
+    out[t] = s[63 - t]
+"""
+RACE = "race: thread 0 of thread block 0 reads s[63], which thread 63 wrote"
+LAUNCH = "reverse[1, 64](a, a + 1)"
+MAY_RAISE = "raises-exception"
+Run = Callable[..., SimpleNamespace]
+
+
+def notebook(*cells: str | tuple[str, str]) -> dict[str, object]:
+    """A notebook as JSON; a cell is its text, or its text and a tag."""
+    pairs = [(cell, None) if isinstance(cell, str) else cell for cell in cells]
+    made = [
+        {
+            "cell_type": "code",
+            "metadata": {"tags": [tag]} if tag else {},
+            "source": text.splitlines(keepends=True),
+            "execution_count": None,
+            "outputs": [],
+        }
+        for text, tag in pairs
+    ]
+    prose = {"cell_type": "markdown", "metadata": {}, "source": "# 1 / 0"}
+    return {"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": [prose, *made]}
+
+
+@pytest.fixture
+def run(tmp_path: Path, command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a notebook, whose cells are given; what it prints and the exit code."""
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    for name in ("display", "__IPYTHON__"):  # IPython leaves them there
+        monkeypatch.setattr(builtins, name, None, raising=False)
+
+    def run(*cells: str | tuple[str, str], options: tuple[str, ...] = ()) -> SimpleNamespace:
+        (tmp_path / "some.ipynb").write_text(json.dumps(notebook(*cells)))
+        return command(*options, "some.ipynb")
+
+    return run
+
+
+def test_a_finding_names_its_cell_and_its_lines(run: Run) -> None:
+    done = run(IMPORTS, "   ", f"# a comment\n{KERNEL}", LAUNCH)
+    assert done.returncode == 1, done.stderr
+    assert RACE in done.stdout
+    assert "    line 7 of reverse:  out[t] = s[63 - t]\n" in done.stdout
+    assert "    in Cell In[2]\n" in done.stdout  # an empty cell isn't counted, as in Jupyter
+    assert done.stdout.endswith("some.ipynb: 1 finding\n")
+
+
+def test_a_program_gets_one_report_as_a_script_and_as_a_notebook(
+    run: Run, command: Run, tmp_path: Path
+) -> None:
+    text = f"{IMPORTS}\n{KERNEL}\nfor _ in range(3):\n    {LAUNCH}\nprint(a.sum())\n"
+    (tmp_path / "some.py").write_text(text)
+    as_script, as_notebook = command("some.py"), run(text)
+    seconds = "0.0 s"
+    assert as_script.returncode == as_notebook.returncode == 1
+    assert seconds in as_script.stdout
+    said = as_notebook.stdout.replace("Cell In[1]", "some.py").replace("some.ipynb", "some.py")
+    assert said == as_script.stdout
+
+
+# What the cells may do, and what is printed in one run of all of them
+CELLS = {
+    "f'{6 * 7} is shown'": "Out[2]: '42 is shown'",
+    "6 * 7;": "",
+    "files = !echo a; echo b\nfiles": "Out[4]: ['a', 'b']",
+    "%time 1 + 1": "Wall time",
+    "display('displayed')": "'displayed'",
+    "%%capture taken\nprint('hidden')": "",
+    "taken.stdout": "Out[8]: 'hidden\\n'",
+    "get_ipython().run_line_magic('pwd', '')": "Out[9]: ",
+    "__name__, '__file__' in globals()": "Out[10]: ('__main__', False)",
+    "import sys\nsys.argv": "Out[11]: ['some.ipynb']",
+    "sys.path[0] == get_ipython().starting_dir": "Out[12]: True",
+    "%store a": "Stored 'a'",
+    "In[2], _2": "Out[14]: (\"f'{6 * 7} is shown'\", '42 is shown')",
+    "%%bash\necho from bash": "from bash",
+}
+
+
+@pytest.mark.needs("POSIX")
+def test_cells_run_by_ipythons_own_rules(run: Run) -> None:
+    done = run(IMPORTS, *CELLS, f"{KERNEL}\n{LAUNCH}")
+    assert done.returncode == 1, done.stderr
+    for shown in CELLS.values():
+        assert shown in done.stdout
+    assert "\nhidden" not in done.stdout
+    assert not done.stderr
+
+
+@pytest.mark.parametrize("magic", ["time", "capture"])
+def test_a_kernel_may_be_defined_below_a_magic(magic: str, run: Run) -> None:
+    done = run(IMPORTS, f"%%{magic}\n{KERNEL}\n{LAUNCH}")
+    assert done.returncode == 1, done.stderr
+    assert "    line 7 of reverse:  out[t] = s[63 - t]\n" in done.stdout
+    assert "    in Cell In[2]\n" in done.stdout
+
+
+def test_an_error_ends_the_run_and_names_its_cell(run: Run) -> None:
+    done = run(IMPORTS, "def f():\n    np.no_such\n\nf()", "print('later')")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[:3] == [
+        "Traceback (most recent call last):",
+        "  Cell In[2], line 4, in <module>",
+        "    f()",
+    ]
+    assert "  Cell In[2], line 2, in f\n" in done.stderr
+    assert "no_such" in done.stderr.splitlines()[-1]
+    assert "IPython" not in done.stderr
+    assert "later" not in done.stdout
+
+
+def test_an_error_of_a_launch_is_shown_without_our_lines(run: Run) -> None:
+    done = run(IMPORTS, KERNEL.replace("63 - t", "cuda.foo(t)"), LAUNCH, "print('later')")
+    assert done.returncode == 2
+    assert "does not know cuda.foo\n  Cell In[2], line 6, in reverse:\n" in done.stderr
+    assert "simt/" not in done.stderr
+    assert "  could not run: the simulator does not know cuda.foo" in done.stdout
+    assert "later" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("x = (", "  Cell In[2], line 1\n    x = (\n"),
+        ("%no_such", "UsageError: Line magic function `%no_such` not found."),
+        ("try:\n    1 / 0\nfinally:\n    a.no_such", "During handling of the above exception"),
+        ("import sys\nsys.exit(3)", ""),
+    ],
+)
+def test_the_run_goes_on_after_an_error_that_the_notebook_expects(
+    cell: str, shown: str, run: Run
+) -> None:
+    expected = run(IMPORTS, (cell, MAY_RAISE), "print('later')", f"{KERNEL}\n{LAUNCH}")
+    assert expected.returncode == 1
+    assert expected.stdout.startswith("later\n")
+    assert shown in expected.stderr
+    surprising = run(IMPORTS, cell, "print('later')")
+    assert surprising.returncode in (2, 3)
+    assert "later" not in surprising.stdout
+
+
+@pytest.mark.parametrize(
+    ("cell", "code"), [("sys.exit(7)", 7), ("sys.exit('why')", 1), ("exit", 0), ("quit()", 0)]
+)
+def test_a_cell_can_end_the_run(cell: str, code: int, run: Run) -> None:
+    fixed = KERNEL.replace("    out", "    cuda.syncthreads()\n    out")
+    done = run(f"import sys\n{IMPORTS}", f"{fixed}\n{LAUNCH}", cell, "print('later')")
+    assert done.returncode == code
+    assert "later" not in done.stdout
+    assert done.stderr == ("why\n" if "why" in cell else "")
+
+
+def test_a_notebook_may_simulate_by_itself(run: Run) -> None:
+    """What it catches is a finding, and the trace that it asks for is there."""
+    simulates = "from simt import simulate\nsimulate(trace='all')"
+    caught = f"try:\n    {LAUNCH}\nexcept Exception as error:\n    print(type(error).__name__)"
+    later = "with simulate(collect=True, trace=[1]):\n    reverse[2, 64](a, a)"
+    blocks = "set(reverse.report.trace.records.block.tolist())"
+    done = run(IMPORTS, simulates, KERNEL, caught, later, blocks)
+    assert done.stdout.startswith("Out[2]: kernel[grid, block](…) runs in the simulator, with")
+    assert "\nSimtError\n" in done.stdout
+    assert "\nOut[6]: {1}\n" in done.stdout
+    assert RACE in done.stdout
+    assert "could not run" not in done.stdout
+    assert done.returncode == 1, done.stderr
+
+
+def test_kernels_with_a_signature_need_no_gpu_and_numba_gets_its_jit_back(run: Run) -> None:
+    before = numba.cuda.jit
+    kernel = '@cuda.jit("void(float32[:])")\ndef fill(a):\n    a[cuda.threadIdx.x] = 1'
+    done = run(IMPORTS, kernel, "fill[1, 64](a)\na.sum()")
+    assert done.returncode == 0, done.stderr
+    assert numba.cuda.jit is before
+
+
+def test_the_options_of_a_script_are_those_of_a_notebook(run: Run, tmp_path: Path) -> None:
+    options = ("--html", "race.html", "--trace", "reverse", "--order", "reverse")
+    done = run(IMPORTS, KERNEL, LAUNCH, "reverse.report.order", "%cd /", options=options)
+    assert done.returncode == 1
+    assert "Shared memory: reverse" in done.stdout
+    assert "Out[4]: 'reverse'" in done.stdout
+    assert "reverse" in (tmp_path / "race.html").read_text()
+    unchecked = run(IMPORTS, KERNEL, LAUNCH, options=("--no-check",))
+    assert unchecked.returncode == 0
+    assert unchecked.stdout.endswith("some.ipynb: nothing was checked\n")
+
+
+def test_no_kernel_and_no_cells_are_said(run: Run) -> None:
+    for cells in ((), ("print('hello')",)):
+        done = run(*cells)
+        assert done.returncode == 2
+        assert done.stderr == "some.ipynb launched no kernel.\n"
+
+
+WRONG = {
+    "no JSON": ("{", "some.ipynb isn't a notebook: it isn't JSON (Expecting"),
+    "no notebook": ("[]", "some.ipynb has the nbformat None; it must be 4"),
+    "old": ('{"nbformat": 3, "worksheets": []}', "nbformat 3; it must be 4. To convert"),
+    "no cells": ('{"nbformat": 4, "metadata": {}}', "isn't a notebook of nbformat 4: KeyError"),
+    "another language": (
+        '{"nbformat": 4, "metadata": {"kernelspec": {"language": "R"}}, "cells": []}',
+        "some.ipynb is written in R; it must be Python",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
+def test_what_is_no_python_notebook_is_refused_in_a_line(
+    text: str, says: str, command: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "some.ipynb").write_text(text)
+    done = command("some.ipynb")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_ipython_a_line_says_what_to_install(
+    run: Run, command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    monkeypatch.delitem(sys.modules, "simt.notebooks", raising=False)
+    done = run(IMPORTS)
+    assert done.returncode == 2
+    assert "some.ipynb: IPython, which runs the cells of a notebook, can't be" in done.stderr
+    assert "pip install ipython" in done.stderr
+    assert done.stderr.count("\n") == 1
+    (tmp_path / "some.py").write_text(f"{IMPORTS}\n{KERNEL}\n{LAUNCH}\n")
+    assert command("some.py").returncode == 1  # a script needs none
+
+
+def start(folder: Path, *cells: str, **options: object) -> subprocess.Popen:
+    """The command as a reader starts it, on a notebook in a folder beside this one."""
+    there = folder / "there"
+    there.mkdir()
+    (folder / "home").mkdir()
+    (there / "some.ipynb").write_text(json.dumps(notebook(*cells)))
+    (there / "beside.py").write_text("NAME = 'beside'\n")
+    environment = {n: v for n, v in os.environ.items() if n not in ("MPLBACKEND", "IPYTHONDIR")}
+    environment |= {"HOME": str(folder / "home"), "USERPROFILE": str(folder / "home")}
+    command = [sys.executable, "-m", "simt", "there/some.ipynb"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)
+
+
+def test_it_works_beside_the_notebook_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """As in Jupyter, figures need no window."""
+    plot = "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+    waits = "import asyncio\nawait asyncio.sleep(0)\n'waited'"
+    beside = "import beside, os\nbeside.NAME, os.listdir()"
+    cells = (IMPORTS, beside, "input('who? ')", plot, waits, f"{KERNEL}\n{LAUNCH}", "%history")
+    with start(tmp_path, *cells) as running:
+        out, err = running.communicate("me\n")
+    assert running.returncode == 1, err
+    assert "Out[2]: ('beside', [" in out
+    assert "who? Out[3]: 'me'" in out
+    assert "<Figure size 640x480 with 1 Axes>" in out
+    assert "Out[5]: 'waited'" in out
+    assert json.loads((tmp_path / "there" / "some.ipynb").read_text()) == notebook(*cells)
+    there = {path.name for path in (tmp_path / "there").iterdir()}
+    assert there - {"__pycache__"} == {"some.ipynb", "beside.py"}
+    assert not (tmp_path / "home" / ".ipython").exists()
+
+
+@pytest.mark.needs("POSIX")
+@pytest.mark.usefixtures("interrupts_arrive")
+def test_ctrl_c_ends_the_run(tmp_path: Path) -> None:
+    loops = "import time\nprint('started', flush=True)\ntime.sleep(100)"
+    with start(tmp_path, IMPORTS, loops, "print('later')") as running:
+        assert running.stdout.readline() == "started\n"
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate()
+    assert running.returncode == 130
+    assert err == "Stopped, outside of kernels\n"
+    assert "later" not in out
