@@ -112,6 +112,13 @@ def test_the_simulator_alone_needs_the_versions_that_the_walk_needs() -> None:
     assert {*needed(ALONE)} - {*needed(PROJECT)} == {"numba-simt[pictures]", jupyters}
 
 
+def test_the_simulators_tests_need_nothing_of_the_walk() -> None:
+    """`python -m tests.packages_alone` runs them where only the simulator is."""
+    for file in (ROOT / "tests" / "simt").rglob("*.py"):
+        foreign = r"pa_tutorial|^ *(?:from|import) (?:torch|tests(?!\.simt)).*"
+        assert not re.findall(foreign, file.read_text(encoding="utf-8"), re.M), file
+
+
 @pytest.mark.parametrize("name", ["LICENSE", "NOTICE"])
 def test_the_simulator_alone_has_the_licence_of_the_walk(name: str) -> None:
     """A link would be a file of one line on Windows."""

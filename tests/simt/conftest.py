@@ -5,13 +5,13 @@ Among the walk's tests, tests/conftest.py selects and skips.
 
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from simt.__main__ import main
+from tests.simt.absent import reason
 from tests.simt.fixtures import browser, chromium_path, interrupts_arrive, read_page
 
 __all__ = ["browser", "chromium_path", "interrupts_arrive", "read_page"]  # pytest looks for them
@@ -30,9 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items if IS_ALONE else ():
         for mark in item.iter_markers("needs"):
-            (what,) = mark.args
-            is_absent = find_spec(what.replace("-", "_")) is None
-            item.add_marker(pytest.mark.skipif(is_absent, reason=f"needs {what}"))
+            if why := reason(*mark.args):
+                item.add_marker(pytest.mark.skip(reason=why))
 
 
 @pytest.fixture

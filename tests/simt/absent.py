@@ -1,0 +1,16 @@
+"""What a machine may lack that the simulator's tests need: `@pytest.mark.needs("POSIX")`."""
+
+import os
+import sys
+from importlib.util import find_spec
+
+# What may be absent -> why it is absent on this machine, or an empty string.
+WHY = {
+    "numba-cuda": "" if find_spec("numba_cuda") else f"not installed on this {sys.platform}",
+    "POSIX": "" if hasattr(os, "fork") else f"this is {sys.platform}: no fork, no process groups",
+}
+
+
+def reason(what: str, why: dict[str, str] = WHY) -> str:
+    """Why a test that needs this is skipped here, or an empty string."""
+    return why[what] and f"needs {what}: {why[what]}"
