@@ -7,7 +7,7 @@ from types import FunctionType
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import MATH, OPERATORS, Value, cast, divmod_type, dtype_of
+from pa_tutorial.simt.arithmetic import MATH, OPERATORS, Misuse, Value, cast, divmod_type, dtype_of
 from pa_tutorial.simt.expressions import Expressions, Run
 from pa_tutorial.simt.intrinsics import ARRAYS, FUNCTIONS, INDEXED
 from pa_tutorial.simt.known import UNKNOWN
@@ -236,7 +236,7 @@ def _length(thing: object) -> object:
     if isinstance(thing, Array):
         return thing.shape[0]
     if not isinstance(thing, tuple):
-        raise TypeError(f"{thing} has no len")
+        raise Misuse(f"{thing} has no len")
     return len(thing)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from pa_tutorial.simt import arithmetic
 from pa_tutorial.simt.access import load
-from pa_tutorial.simt.arithmetic import Value, dtype_of, plain
+from pa_tutorial.simt.arithmetic import Misuse, Value, dtype_of, plain
 from pa_tutorial.simt.compiled_in import is_on_device
 from pa_tutorial.simt.device_array import numbers_of
 from pa_tutorial.simt.intrinsics import REGISTERS, SPECIAL, position
@@ -312,14 +312,14 @@ def _is(a: object, b: object) -> Value:
         same = a.memory is b.memory and (a.shape, a.strides) == (b.shape, b.strides)
         return same and np.array_equal(a.start, b.start)
     if dtype_of(a) != arithmetic.BOOL or dtype_of(b) != arithmetic.BOOL:
-        raise TypeError("the simulator knows `is` for None, truth values and arrays")
+        raise Misuse("the simulator knows `is` for None, truth values and arrays")
     return _equal(a, b)
 
 
 def _in(value: Value, values: object) -> Value:
     """value in values, a tuple"""
     if not isinstance(values, tuple):
-        raise TypeError("the simulator knows `in` for tuples")
+        raise Misuse("the simulator knows `in` for tuples")
     found: Value = False
     for other in values:
         found = np.logical_or(found, _equal(value, other))
@@ -366,7 +366,7 @@ def _from_the_ends(indices: list, ends: list[int], array: object) -> tuple:
 def _item_of_tuple(frame: Frame, values: tuple, index: Value) -> object:
     """values[index], where the index may differ from lane to lane."""
     if dtype_of(index).kind not in "iu":
-        raise TypeError(f"an index of a tuple must be an integer, not {dtype_of(index)}")
+        raise Misuse(f"an index of a tuple must be an integer, not {dtype_of(index)}")
     if not isinstance(index, np.ndarray):
         return values[int(index)]
     wrong = frame.lanes.where((index < -len(values)) | (index >= len(values)))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pa_tutorial.simt.arithmetic import Misuse
 from pa_tutorial.simt.lanes import RESULT, Frame, Lanes, Variable
 from pa_tutorial.simt.memory import Array
 
@@ -89,7 +90,7 @@ def _value(variable: Variable, lanes: Lanes) -> object:
     """None if these lanes have different arrays, because some may have returned earlier."""
     try:
         return variable.read(lanes)
-    except TypeError:
+    except Misuse:
         return None
 
 

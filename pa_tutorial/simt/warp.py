@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from pa_tutorial.simt.arithmetic import FLOAT32, FLOAT64, INT64, Value, dtype_of, truth
+from pa_tutorial.simt.arithmetic import FLOAT32, FLOAT64, INT64, Misuse, Value, dtype_of, truth
 from pa_tutorial.simt.gpus import ALL_LANES, WARP_SIZE
 from pa_tutorial.simt.lanes import Frame
 
@@ -88,7 +88,7 @@ def order_memory(frame: Frame, mask: Value) -> None:
 def _must_be(what: str, value: Value, kinds: str) -> None:
     if dtype_of(value).kind not in kinds:
         allowed = "an integer or a truth value" if "b" in kinds else "an integer"
-        raise TypeError(f"{what} must be {allowed}, not {dtype_of(value)}")
+        raise Misuse(f"{what} must be {allowed}, not {dtype_of(value)}")
 
 
 def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Callable:
@@ -96,9 +96,7 @@ def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Ca
 
     def shuffle(frame: Frame, place: int, mask: Value, value: Value, by: Value) -> Value:
         if dtype_of(value) not in SHUFFLED:
-            raise TypeError(
-                f"{name} moves int32, int64, float32 and float64, not {dtype_of(value)}"
-            )
+            raise Misuse(f"{name} moves int32, int64, float32 and float64, not {dtype_of(value)}")
         _must_be(f"the mask of {name}", mask, "iu")
         _must_be(f"the third argument of {name}", by, "iu")
         gang, lanes = frame.gang, frame.lanes
