@@ -89,11 +89,6 @@ class WideGang(Gang):
         of_block = np.arange(self.width) // self.machine.num_threads
         return [(index, of_block == i) for i, index in enumerate(self.block.indices)]
 
-    def start_of(self, array: Array, lane: int) -> object:
-        if array.base is not None:
-            raise Fallback  # within a single thread block, all lanes may have the same view
-        return array.start[lane] if array.memory.space == "shared" else array.start
-
     def fence(self, lanes: Lanes, scope: str) -> None:
         pass  # it orders nothing without atomic operations, which don't run batched
 

@@ -164,10 +164,6 @@ class Gang:
         """Index and lanes [width] bool of each thread block that has lanes here."""
         return [(self.block.index, self.everybody.flags)]
 
-    def start_of(self, array: Array, lane: int) -> object:
-        """Where an array starts, as the thread block of a lane sees it."""
-        return array.start
-
     def note_access(
         self, memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int
     ) -> Conflict | None:

@@ -83,6 +83,8 @@ class Calls(Expressions):
 
         def atomic(frame: Frame) -> Value:
             array = base(frame)
+            if not isinstance(array, Array):
+                raise self.source.unsupported(node, f"{ast.unparse(node.args[0])} is not an array")
             return function(frame, place, array, index(frame, array), *[v(frame) for v in values])
 
         return atomic

@@ -7,6 +7,7 @@ known before the kernel runs (closure variables, globals, constants) is folded i
 import ast
 from collections.abc import Callable
 from enum import IntEnum
+from functools import reduce
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from pa_tutorial.simt.device_array import numbers_of
 from pa_tutorial.simt.intrinsics import REGISTERS, SPECIAL, position
 from pa_tutorial.simt.kernel_arguments import arrays_of, constant_array
 from pa_tutorial.simt.known import UNKNOWN, Known
-from pa_tutorial.simt.lanes import Frame, merged
+from pa_tutorial.simt.lanes import Frame, merged, same_kind
 from pa_tutorial.simt.memory import Array
 from pa_tutorial.simt.names import CUDA_MODULES, cuda_name, plain_function
 from pa_tutorial.simt.source import Unsupported
@@ -309,8 +310,10 @@ def _is(a: object, b: object) -> Value:
     if a is None or b is None:
         return a is b
     if isinstance(a, Array) and isinstance(b, Array):
-        same = a.memory is b.memory and (a.shape, a.strides) == (b.shape, b.strides)
-        return same and np.array_equal(a.start, b.start)
+        if a.memory is not b.memory or a.strides != b.strides:
+            return False
+        same = map(np.equal, (a.start, *a.shape), (b.start, *b.shape))
+        return plain(reduce(np.logical_and, same))
     if dtype_of(a) != arithmetic.BOOL or dtype_of(b) != arithmetic.BOOL:
         raise Misuse("the simulator knows `is` for None, truth values and arrays")
     return _equal(a, b)
@@ -370,6 +373,8 @@ def _item_of_tuple(frame: Frame, values: tuple, index: Value) -> object:
     if not isinstance(index, np.ndarray):
         return values[int(index)]
     wrong = frame.lanes.where((index < -len(values)) | (index >= len(values)))
+    if not all(same_kind(value, values[0]) for value in values):
+        raise Misuse("an index that differs from lane to lane needs a tuple of one type of numbers")
     if wrong.count:
         raise IndexError(f"index {index[wrong.numbers[0]]} of a tuple of {len(values)}")
     columns = np.stack([np.broadcast_to(value, index.shape) for value in values])

@@ -153,9 +153,9 @@ def _ballot(yes: np.ndarray, lanes: np.ndarray) -> int:
 def activemask(frame: Frame, place: int) -> np.ndarray:
     """The lanes of the warp that are active here."""
     gang = frame.gang
-    warps = gang.threads // WARP_SIZE
+    warps = np.arange(gang.width) // WARP_SIZE
     bits = np.where(frame.lanes.flags, np.int64(1) << (gang.threads % WARP_SIZE), 0)
-    return np.bincount(warps - warps[0], bits)[warps - warps[0]].astype(np.uint32)
+    return np.bincount(warps, bits)[warps].astype(np.uint32)
 
 
 def lanemask_lt(frame: Frame, place: int) -> np.ndarray:

@@ -148,19 +148,52 @@ def test_thread_blocks_may_wait_at_different_times(lanes: int, trial: Trial) -> 
     assert len(report.at("total += s")) == sum(LENGTHS)
 
 
-def test_a_snapshot_of_a_part_of_a_shared_array_is_left_to_the_blocks_alone(trial: Trial) -> None:
-    row_of_shared = kernel(
-        "out",
-        """
-        s = cuda.shared.array((2, 32), float32)
-        s[0, t] = float32(cuda.blockIdx.x)
-        row = s[0]
-        out[cuda.blockIdx.x, t] = row[t]
-        """,
-    )
-    report = trial.both(row_of_shared, 2, 32, lambda: (zeros(2, 32),), watch="end")
-    assert trial.batched is False
-    assert report.at()[1]["row"].tolist() == [1.0] * 32
+ROWS = """
+    s, own = cuda.shared.array((2, 32), float32), cuda.local.array((2, 3), float32)
+    b = cuda.blockIdx.x
+    s[0, t] = s[1, t] = b
+    own[b, 0] = own[b, 1] = t
+    {}
+    out[b, t] = t
+    """
+
+
+@pytest.mark.parametrize(
+    ("line", "of_block_1"),
+    [
+        ("row = s[0]", [1.0] * 32),
+        ("row = s[b]", [1.0] * 32),
+        ("row = s[b, :b]", [1.0]),
+        ("row = s[t // 32]", [1.0] * 32),
+        ("row = s[t % 2]", None),  # the lanes have different rows
+        ("if t < 9 + b:\n        row = s[1]", [1.0] * 32),
+        ("row = own[b]", [[float(t), float(t), None] for t in range(32)]),
+        ("row = own[b, :b]", [[float(t)] for t in range(32)]),
+        ("row = own[b, :t % 2]", None),
+    ],
+)
+def test_a_snapshot_has_the_part_of_an_array_that_its_block_sees(
+    line: str, of_block_1: list | None, trial: Trial
+) -> None:
+    rows = kernel("out", ROWS.format(line))
+    report = trial.both(rows, 2, 32, lambda: (zeros(2, 32),), watch="end")
+    assert trial.batched
+    row = report.at()[1].values.get("row")
+    assert (row if row is None else row.tolist()) == of_block_1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = cuda.activemask()",
+        "row, first = a[b], a[0]\nx = row is first",
+        "part, first = a[0, :b], a[0, :2]\nx = part is first",
+    ],
+)
+def test_each_thread_block_gets_its_own(line: str, trial: Trial) -> None:
+    own = kernel("out, a", f"b = cuda.blockIdx.x\n{line}\nout[b, t] = x")
+    assert trial.both(own, 6, 32, lambda: (zeros(6, 32), floats(6, 32)), watch="end").clean
+    assert trial.batched
 
 
 def test_the_thread_blocks_of_a_paged_kernel_run_side_by_side(trial: Trial) -> None:
