@@ -294,10 +294,8 @@ def _must_be_in_memory(
     outside = np.asarray(items).view(np.uint64) > len(array.flat) - count  # -1 becomes large
     if np.count_nonzero(outside) and (outside := lanes.where(outside[()])).count:
         site, who = frame.gang.machine.places[place], frame.gang.name_of(outside.numbers[0])
-        raise IndexError(
-            f"{who} accesses memory outside {array.name} in line {site.line} of {site.function}: "
-            f"{site.code}"
-        )
+        what = f"{who} accesses memory outside {array.name} in line {site.line} of {site.function}"
+        raise frame.gang.error(IndexError(f"{what}: {site.code}"))
 
 
 def _report_unwritten(frame: Frame, array: Array, thread: int, item: int, place: int) -> None:

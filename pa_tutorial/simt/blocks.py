@@ -180,6 +180,20 @@ class Gang:
         finding = Finding(check, words, site, self.block.index, thread, **more)
         self.machine.find(finding, self.recorder)
 
+    def error(self, error: Exception) -> Exception:
+        """What to raise when a lane does something wrong that isn't a finding."""
+        return error
+
+    def turn(self, place: int) -> None:
+        """Counts a turn of a loop."""
+        machine = self.machine
+        machine.turns += 1
+        if machine.turns > machine.max_turns:
+            site = machine.places[place]
+            why = f"{machine.max_turns} loop turns (max_turns) in one thread block and no end"
+            where = f"line {site.line} of {site.function}: {site.code}"
+            raise self.error(RuntimeError(f"{why}: {where}"))
+
     def name_of(self, lane: int) -> str:
         """ "thread 37 of thread block 2" """
         machine = self.machine

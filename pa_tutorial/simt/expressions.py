@@ -160,10 +160,10 @@ class Expressions(Known):
                 zero = frame.lanes.where(arithmetic.logical_not(b))
                 if zero.count:
                     who = frame.gang.name_of(zero.numbers[0])
-                    raise ZeroDivisionError(
-                        f"{who} divides an integer by zero in line {node.lineno} of "
-                        f"{self.source.name}: {self.source.line(node.lineno)}"
-                    )
+                    where = f"line {node.lineno} of {self.source.name}"
+                    what = f"{who} divides an integer by zero in {where}"
+                    code = self.source.line(node.lineno)
+                    raise frame.gang.error(ZeroDivisionError(f"{what}: {code}"))
             return apply(a, b)
 
         return divide
@@ -259,7 +259,8 @@ class Expressions(Known):
                 try:
                     return _item_of_tuple(frame, thing, *indices)
                 except IndexError as error:
-                    raise IndexError(f"{error}{self.source.where(node)}") from None
+                    what = f"{error}{self.source.where(node)}"
+                    raise frame.gang.error(IndexError(what)) from None
             if not isinstance(thing, Array):
                 raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
             if len(indices) > thing.ndim:
@@ -372,9 +373,9 @@ def _item_of_tuple(frame: Frame, values: tuple, index: Value) -> object:
         raise Misuse(f"an index of a tuple must be an integer, not {dtype_of(index)}")
     if not isinstance(index, np.ndarray):
         return values[int(index)]
-    wrong = frame.lanes.where((index < -len(values)) | (index >= len(values)))
     if not all(same_kind(value, values[0]) for value in values):
         raise Misuse("an index that differs from lane to lane needs a tuple of one type of numbers")
+    wrong = frame.lanes.where((index < -len(values)) | (index >= len(values)))
     if wrong.count:
         raise IndexError(f"index {index[wrong.numbers[0]]} of a tuple of {len(values)}")
     columns = np.stack([np.broadcast_to(value, index.shape) for value in values])
