@@ -35,5 +35,5 @@ def test_every_exception_of_ours_that_a_reader_meets_is_shown_in_few_lines() -> 
     own = re.compile(r"^class (\w+)\((\w*(?:Error|Exception))\):", re.M)
     texts = (f.read_text(encoding="utf-8") for f in Path(pa_tutorial.__file__).parent.rglob("*.py"))
     long = {name for text in texts for name, base in own.findall(text) if base != "PagingError"}
-    caught_by_us = {"Fallback", "BadScores"}
+    caught_by_us = {"Fallback", "Misuse", "BadScores"}
     assert long == caught_by_us | {"ShortInNotebooks"}
