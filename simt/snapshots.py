@@ -75,10 +75,11 @@ def _values(
         holders = variable.holders.where(everybody)
         if not holders.count:
             continue  # only other thread blocks have assigned to it
-        found = _value(variable, _first(lanes, holders))
+        present = lanes.where(holders.flags)
+        having = present if present.count else holders
+        found = _value(variable, having)
         if isinstance(found, Array) and found.absent is not None:
-            holders = holders.where(~found.absent)
-        having = _first(lanes, holders)
+            having = having.where(~found.absent)
         value = _copied(found, lanes.numbers, having.numbers) if having.count else None
         if value is None:
             continue
@@ -86,12 +87,6 @@ def _values(
             value[~having.flags[lanes.numbers]] = np.ma.masked
         values[name] = value
     return values
-
-
-def _first(lanes: Lanes, holders: Lanes) -> Lanes:
-    """The holders of a value among these lanes; if none is there, all of them."""
-    present = lanes.where(holders.flags)
-    return present if present.count else holders
 
 
 def _value(variable: Variable, lanes: Lanes) -> object:
