@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from numba import cuda
+from numba.cuda import is_available
 from numba.cuda.cudadrv.error import CudaSupportError
 
 from simt import cuda as simt_cuda
@@ -17,7 +18,6 @@ from simt import launch, simulate
 from simt.host import simulated
 from simt.private_names import PLACE, CUDADispatcher
 from simt.simulate import innermost
-from tests.absent import WHY
 
 NUMBAS = [(cuda, "jit"), (CUDADispatcher, "configure"), (CUDADispatcher, "forall")]
 ORIGINALS = {(where, name): getattr(where, name) for where, name in NUMBAS}
@@ -154,7 +154,7 @@ def test_the_simulators_own_cuda_takes_signatures_and_leaves_numbas_alone() -> N
     assert replaced() == NONE
 
 
-@pytest.mark.skipif(not WHY["a GPU"], reason="there is a GPU")
+@pytest.mark.skipif(is_available(), reason="there is a GPU")
 def test_without_simulate_numba_says_that_there_is_no_gpu() -> None:
     with pytest.raises(CudaSupportError, match="driver"):
         cuda.jit(SIGNATURE)(leading_zeros)

@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import numba.cuda
 import pytest
 
+pytest.importorskip("IPython")
+
 IMPORTS = "import numpy as np\nfrom numba import cuda, float32\na = np.zeros(64, np.float32)"
 KERNEL = """@cuda.jit
 def reverse(out, a):
