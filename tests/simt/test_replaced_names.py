@@ -42,6 +42,7 @@ if util.find_spec("IPython"):
 if util.find_spec("numba_cuda_mlir"):
     import numba_cuda_mlir.cuda
 numba.njit("int64(int64)")(lambda x: x)
+NEEDS = {"microscope": "matplotlib", "notebooks": "IPython"}  # they come with extras
 ROOTS = ("numba", "numba_cuda", "numba_cuda_mlir", "numpy", "IPython", "pytest", "builtins", "sys")
 FILES = {
     package: pkgutil.iter_modules(util.find_spec(package).submodule_search_locations)
@@ -63,7 +64,8 @@ def settings():
 before, settings_before = dict(objects()), settings()
 for package, files in FILES.items():
     for file in files:
-        import_module(f"{package}.{file.name}")
+        if util.find_spec(NEEDS.get(file.name, "simt")):
+            import_module(f"{package}.{file.name}")
 after = dict(objects())
 print("imported", "simt.host" in sys.modules, len(before) > 10_000)
 print("changed", [name for name, value in before.items() if after.get(name) is not value])
