@@ -6,7 +6,7 @@ was the value ever written? race: see races.py.
 
 import numpy as np
 
-from simt.arithmetic import INT64, Value, cast, dtype_of, plain
+from simt.arithmetic import INT64, Misuse, Value, cast, dtype_of, plain
 from simt.lanes import Frame, Lanes
 from simt.memory import Array, index_of
 from simt.races import PLACE, PLACES, THREADS, Conflict
@@ -141,7 +141,7 @@ def _as_integer(index: Value, array: Array) -> int | np.ndarray:
     if _is_plain(index):
         return index
     if dtype_of(index).kind not in "iu":
-        raise TypeError(f"an index of {array.name} must be an integer, not {dtype_of(index)}")
+        raise Misuse(f"an index of {array.name} must be an integer, not {dtype_of(index)}")
     if not isinstance(index, np.ndarray):
         return int(index)
     return index if index.dtype == INT64 else index.astype(np.int64)
@@ -201,12 +201,12 @@ def _locate_vector(
 ) -> tuple[np.ndarray, Lanes]:
     """Like locate, for a vector: its last item must be inside too, and it must be aligned."""
     if len(indices) != array.ndim:
-        raise TypeError(f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}")
+        raise Misuse(f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}")
     if array.strides[-1] != 1:
-        raise TypeError(f"a vector of {array.name} must be contiguous; its last stride is not 1")
+        raise Misuse(f"a vector of {array.name} must be contiguous; its last stride is not 1")
     size = count * array.dtype.itemsize
     if size not in VECTOR_SIZES:
-        raise TypeError(f"a lane moves 1, 2, 4, 8 or 16 bytes of {array.name} at once, not {size}")
+        raise Misuse(f"a lane moves 1, 2, 4, 8 or 16 bytes of {array.name} at once, not {size}")
     machine, outer = frame.gang.machine, frame.lanes
     items = None
     if array.absent is None and _is_plain(indices[-1]):
@@ -294,10 +294,8 @@ def _must_be_in_memory(
     outside = np.asarray(items).view(np.uint64) > len(array.flat) - count  # -1 becomes large
     if np.count_nonzero(outside) and (outside := lanes.where(outside[()])).count:
         site, who = frame.gang.machine.places[place], frame.gang.name_of(outside.numbers[0])
-        raise IndexError(
-            f"{who} accesses memory outside {array.name} in line {site.line} of {site.function}: "
-            f"{site.code}"
-        )
+        what = f"{who} accesses memory outside {array.name} in line {site.line} of {site.function}"
+        raise frame.gang.error(IndexError(f"{what}: {site.code}"))
 
 
 def _report_unwritten(frame: Frame, array: Array, thread: int, item: int, place: int) -> None:

@@ -38,6 +38,10 @@ OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python numbers where al
 Value = bool | int | float | np.generic | np.ndarray
 
 
+class Misuse(TypeError):
+    """A kernel uses a value in a way that isn't allowed. Its statement makes it an Unsupported."""
+
+
 def dtype_of(value: Value) -> np.dtype:
     kind = type(value)
     if kind is np.ndarray:  # first, because it is the most common case and this function is hot
@@ -46,7 +50,7 @@ def dtype_of(value: Value) -> np.dtype:
         return TYPES[kind]
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype
-    raise TypeError(f"{value} is not a number")
+    raise Misuse(f"{value} is not a number")
 
 
 def plain(value: Value) -> Value:
@@ -150,7 +154,7 @@ def _power_type(a: np.dtype, b: np.dtype) -> np.dtype:
 
 def _bits_type(a: np.dtype, b: np.dtype) -> np.dtype:
     if _is_float(a) or _is_float(b):
-        raise TypeError(f"bit operations need integers, not {a} and {b}")
+        raise Misuse(f"bit operations need integers, not {a} and {b}")
     return BOOL if a == b == BOOL else arithmetic_type(a, b)
 
 

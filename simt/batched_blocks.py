@@ -3,11 +3,23 @@
 No thread block waits for another. So a correct kernel computes the same whether its thread blocks
 run one after another or side by side; side by side, one NumPy call serves them all.
 
-Nothing is reported from here. At the first doubt (anything that a check would find, an error, or
-what merely looks like a race) this run stops and restores the memory. Then the thread blocks run
-one after another, which finds the mistake and names it. That is why a batched run always has all
-four checks on, whichever were asked for. Nothing is traced here either: if there was no fallback,
-the traced thread blocks run once more, alone.
+Which launches can't run this way is known before they start: see `may_run_batched`.
+
+Nothing is reported from here. At the first doubt about the kernel this run stops and restores the
+memory. Then the thread blocks run one after another, which finds the mistake and names it. That is
+why a batched run always has all four checks on, whichever were asked for. Two exceptions stop it:
+
+    Fallback     a check would find something, or an access merely looks like a race; or a lane
+                 divides an integer by zero, fails an assertion, takes an item that a tuple doesn't
+                 have, or takes too many loop turns (Gang.error)
+    Unsupported  a statement can't use a value (Misuse), perhaps only because a variable holds
+                 None, or another array, in another thread block
+
+Any other error is a mistake in the simulator, or in a twin, and is raised: it must not hide behind
+a slower run.
+
+Nothing is traced here either: if there was no fallback, the traced thread blocks run once more,
+alone.
 """
 
 import math
@@ -16,6 +28,7 @@ from copy import copy
 
 import numpy as np
 
+from simt.arithmetic import Misuse
 from simt.blocks import Body, Gang
 from simt.gpus import WARP_SIZE
 from simt.lanes import Frame, Lanes
@@ -23,6 +36,7 @@ from simt.machine import CHECKS, Machine, SharedSpec
 from simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
 from simt.races import RACES_WITH
 from simt.snapshots import Index
+from simt.source import Unsupported
 
 LANES = 4096  # of a wide gang, at most, so that its values stay in the processor's cache
 # Atomics can let thread blocks interact, a line must be printed only once, and the rest are rare.
@@ -89,16 +103,14 @@ class WideGang(Gang):
         of_block = np.arange(self.width) // self.machine.num_threads
         return [(index, of_block == i) for i, index in enumerate(self.block.indices)]
 
-    def start_of(self, array: Array, lane: int) -> object:
-        if array.base is not None:
-            raise Fallback  # within a single thread block, all lanes may have the same view
-        return array.start[lane] if array.memory.space == "shared" else array.start
-
     def fence(self, lanes: Lanes, scope: str) -> None:
         pass  # it orders nothing without atomic operations, which don't run batched
 
     def find(self, *finding: object, **more: object) -> None:
         raise Fallback
+
+    def error(self, error: Exception) -> Exception:
+        return Fallback()
 
     def barrier(self, frame: Frame, place: int, predicate: np.ndarray | None = None) -> None:
         """Each thread block must be here with all its threads, or with none of them."""
@@ -184,7 +196,11 @@ def run_batched(machine: Machine, body: Body, arguments: dict[str, object], at_e
                 gang = WideGang(BatchedBlocks(wide, indices[first : first + each]), first)
                 gang.run(body, arguments)
                 at_end(gang.frame)
-    except Exception:  # whatever it is, running one block after another will show it
+    except Fallback:
+        return False
+    except Unsupported as error:
+        if not isinstance(error.__cause__, Misuse | None):
+            raise  # one of Python's or NumPy's errors, to which a statement has added its line
         return False
     return True
 

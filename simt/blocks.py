@@ -164,10 +164,6 @@ class Gang:
         """Index and lanes [width] bool of each thread block that has lanes here."""
         return [(self.block.index, self.everybody.flags)]
 
-    def start_of(self, array: Array, lane: int) -> object:
-        """Where an array starts, as the thread block of a lane sees it."""
-        return array.start
-
     def note_access(
         self, memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int
     ) -> Conflict | None:
@@ -183,6 +179,20 @@ class Gang:
         site, thread = self.machine.places[place], self.first + int(lane)
         finding = Finding(check, words, site, self.block.index, thread, **more)
         self.machine.find(finding, self.recorder)
+
+    def error(self, error: Exception) -> Exception:
+        """What to raise when a lane does something wrong that isn't a finding."""
+        return error
+
+    def turn(self, place: int) -> None:
+        """Counts a turn of a loop."""
+        machine = self.machine
+        machine.turns += 1
+        if machine.turns > machine.max_turns:
+            site = machine.places[place]
+            why = f"{machine.max_turns} loop turns (max_turns) in one thread block and no end"
+            where = f"line {site.line} of {site.function}: {site.code}"
+            raise self.error(RuntimeError(f"{why}: {where}"))
 
     def name_of(self, lane: int) -> str:
         """ "thread 37 of thread block 2" """

@@ -7,7 +7,7 @@ from types import FunctionType
 
 import numpy as np
 
-from simt.arithmetic import MATH, OPERATORS, Value, cast, divmod_type, dtype_of
+from simt.arithmetic import MATH, OPERATORS, Misuse, Value, cast, divmod_type, dtype_of
 from simt.expressions import Expressions, Run
 from simt.intrinsics import ARRAYS, FUNCTIONS, INDEXED
 from simt.known import UNKNOWN
@@ -83,6 +83,8 @@ class Calls(Expressions):
 
         def atomic(frame: Frame) -> Value:
             array = base(frame)
+            if not isinstance(array, Array):
+                raise self.source.unsupported(node, f"{ast.unparse(node.args[0])} is not an array")
             return function(frame, place, array, index(frame, array), *[v(frame) for v in values])
 
         return atomic
@@ -236,7 +238,7 @@ def _length(thing: object) -> object:
     if isinstance(thing, Array):
         return thing.shape[0]
     if not isinstance(thing, tuple):
-        raise TypeError(f"{thing} has no len")
+        raise Misuse(f"{thing} has no len")
     return len(thing)
 
 

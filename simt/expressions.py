@@ -7,18 +7,19 @@ known before the kernel runs (closure variables, globals, constants) is folded i
 import ast
 from collections.abc import Callable
 from enum import IntEnum
+from functools import reduce
 
 import numpy as np
 
 from simt import arithmetic
 from simt.access import load
-from simt.arithmetic import Value, dtype_of, plain
+from simt.arithmetic import Misuse, Value, dtype_of, plain
 from simt.compiled_in import is_on_device
 from simt.device_array import numbers_of
 from simt.intrinsics import REGISTERS, SPECIAL, position
 from simt.kernel_arguments import arrays_of, constant_array
 from simt.known import UNKNOWN, Known
-from simt.lanes import Frame, merged
+from simt.lanes import Frame, merged, same_kind
 from simt.memory import Array
 from simt.names import CUDA_MODULES, cuda_name, plain_function
 from simt.source import Unsupported
@@ -159,10 +160,10 @@ class Expressions(Known):
                 zero = frame.lanes.where(arithmetic.logical_not(b))
                 if zero.count:
                     who = frame.gang.name_of(zero.numbers[0])
-                    raise ZeroDivisionError(
-                        f"{who} divides an integer by zero in line {node.lineno} of "
-                        f"{self.source.name}: {self.source.line(node.lineno)}"
-                    )
+                    where = f"line {node.lineno} of {self.source.name}"
+                    what = f"{who} divides an integer by zero in {where}"
+                    code = self.source.line(node.lineno)
+                    raise frame.gang.error(ZeroDivisionError(f"{what}: {code}"))
             return apply(a, b)
 
         return divide
@@ -258,7 +259,8 @@ class Expressions(Known):
                 try:
                     return _item_of_tuple(frame, thing, *indices)
                 except IndexError as error:
-                    raise IndexError(f"{error}{self.source.where(node)}") from None
+                    what = f"{error}{self.source.where(node)}"
+                    raise frame.gang.error(IndexError(what)) from None
             if not isinstance(thing, Array):
                 raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
             if len(indices) > thing.ndim:
@@ -309,17 +311,19 @@ def _is(a: object, b: object) -> Value:
     if a is None or b is None:
         return a is b
     if isinstance(a, Array) and isinstance(b, Array):
-        same = a.memory is b.memory and (a.shape, a.strides) == (b.shape, b.strides)
-        return same and np.array_equal(a.start, b.start)
+        if a.memory is not b.memory or a.strides != b.strides:
+            return False
+        same = map(np.equal, (a.start, *a.shape), (b.start, *b.shape))
+        return plain(reduce(np.logical_and, same))
     if dtype_of(a) != arithmetic.BOOL or dtype_of(b) != arithmetic.BOOL:
-        raise TypeError("the simulator knows `is` for None, truth values and arrays")
+        raise Misuse("the simulator knows `is` for None, truth values and arrays")
     return _equal(a, b)
 
 
 def _in(value: Value, values: object) -> Value:
     """value in values, a tuple"""
     if not isinstance(values, tuple):
-        raise TypeError("the simulator knows `in` for tuples")
+        raise Misuse("the simulator knows `in` for tuples")
     found: Value = False
     for other in values:
         found = np.logical_or(found, _equal(value, other))
@@ -366,9 +370,11 @@ def _from_the_ends(indices: list, ends: list[int], array: object) -> tuple:
 def _item_of_tuple(frame: Frame, values: tuple, index: Value) -> object:
     """values[index], where the index may differ from lane to lane."""
     if dtype_of(index).kind not in "iu":
-        raise TypeError(f"an index of a tuple must be an integer, not {dtype_of(index)}")
+        raise Misuse(f"an index of a tuple must be an integer, not {dtype_of(index)}")
     if not isinstance(index, np.ndarray):
         return values[int(index)]
+    if not all(same_kind(value, values[0]) for value in values):
+        raise Misuse("an index that differs from lane to lane needs a tuple of one type of numbers")
     wrong = frame.lanes.where((index < -len(values)) | (index >= len(values)))
     if wrong.count:
         raise IndexError(f"index {index[wrong.numbers[0]]} of a tuple of {len(values)}")

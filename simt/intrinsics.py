@@ -12,6 +12,7 @@ from simt.access import check, load, locate, store
 from simt.arithmetic import (
     FLOAT32,
     FLOAT64,
+    Misuse,
     Value,
     cast,
     dtype_of,
@@ -74,7 +75,7 @@ def syncthreads(frame: Frame, place: int) -> None:
 def _counting(answer: Callable[[int, int], int]) -> Callable:
     def barrier(frame: Frame, place: int, predicate: Value) -> np.int32:
         if dtype_of(predicate).kind not in "iu":
-            raise TypeError(f"the predicate must be an integer, not {dtype_of(predicate)}")
+            raise Misuse(f"the predicate must be an integer, not {dtype_of(predicate)}")
         frame.gang.barrier(frame, place, truth(predicate))
         return np.int32(answer(*frame.gang.block.votes))
 
@@ -92,7 +93,7 @@ def _atomic(name: str, combine: Callable[[Value, Value], Value]) -> Callable:
             return combine(old, values[lane])
 
         if array.dtype not in types:
-            raise TypeError(f"atomic.{name} has no form for {array.dtype}")
+            raise Misuse(f"atomic.{name} has no form for {array.dtype}")
         values = np.broadcast_to(cast(value, array.dtype), frame.gang.width)
         return _one_by_one(frame, place, array, index, update)
 
@@ -105,7 +106,7 @@ def cas(
 ) -> np.ndarray:
     """Compare and swap: stores the value if the item holds the expected one."""
     if array.dtype.kind not in "iu":
-        raise TypeError(f"atomic.cas works on integers, not {array.dtype}")
+        raise Misuse(f"atomic.cas works on integers, not {array.dtype}")
     width = frame.gang.width
     wanted = np.broadcast_to(cast(expected, array.dtype), width)
     values = np.broadcast_to(cast(value, array.dtype), width)
@@ -128,7 +129,7 @@ def _one_by_one(
 ) -> np.ndarray:
     indices = index if isinstance(index, tuple) else (index,)
     if len(indices) != array.ndim:
-        raise TypeError(f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}")
+        raise Misuse(f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}")
     array.must_be_writable()
     items, lanes = locate(frame, array, indices, place, "atomic")
     before = np.zeros(frame.gang.width, array.dtype)
@@ -165,7 +166,7 @@ def _on_bits(
     def apply(frame: Frame, place: int, value: Value) -> Value:
         dtype = dtype_of(value)
         if dtype.kind not in "iu":
-            raise TypeError(f"needs an integer, not {dtype}")
+            raise Misuse(f"needs an integer, not {dtype}")
         bits = 8 * dtype.itemsize
         unsigned = np.atleast_1d(np.asarray(value)).astype(f"u{dtype.itemsize}")
         found = [function(int(v), bits) for v in unsigned]

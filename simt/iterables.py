@@ -12,7 +12,7 @@ import numpy as np
 
 from simt import arithmetic
 from simt.access import load
-from simt.arithmetic import INT64, Value, cast, dtype_of, range_type
+from simt.arithmetic import INT64, Misuse, Value, cast, dtype_of, range_type
 from simt.calls import Calls
 from simt.known import UNKNOWN
 from simt.lanes import Frame
@@ -53,7 +53,7 @@ class Iterables(Calls):
             step = numbers[2] if len(numbers) == 3 else 1
             if (zero := frame.lanes.where(np.equal(step, 0))).count:
                 who = frame.gang.name_of(zero.numbers[0])
-                raise ValueError(f"{who} gives range a step of 0")
+                raise Misuse(f"{who} gives range a step of 0")
             turns = arithmetic.negative(_floor_divide(_subtract(first, stop), step))  # rounded up
             return [first, step, turns, 0, dtype]
 

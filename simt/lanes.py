@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from simt.arithmetic import Value, dtype_of, merge
+from simt.arithmetic import Misuse, Value, dtype_of, merge
 
 NUMBERS = (bool, int, float, np.generic, np.ndarray)
 RESULT = "return"  # the name under which a frame keeps what its lanes returned
@@ -150,5 +150,5 @@ def merged(old: object, new: object, lanes: Lanes) -> object:
     if hasattr(new, "merged_with"):
         return new.merged_with(old, lanes)
     if old is None or new is None:
-        raise TypeError("some lanes have None here and others a value")
+        raise Misuse("some lanes have None here and others a value")
     return merge(old, new, lanes.flags)

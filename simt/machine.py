@@ -115,16 +115,6 @@ class Machine:
     def block_name(self, index: tuple[int, int, int]) -> str:
         return f"thread block {index[0] if self.grid[1:] == (1, 1) else index}"
 
-    def turn(self, place: int) -> None:
-        """Counts a turn of a loop."""
-        self.turns += 1
-        if self.turns > self.max_turns:
-            site = self.places[place]
-            raise RuntimeError(
-                f"{self.max_turns} loop turns (max_turns) in one thread block and no end: line "
-                f"{site.line} of {site.function}: {site.code}"
-            )
-
     def allocate(self, num_bytes: int) -> int:
         """A new, made-up address."""
         address = self.next_address

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from simt.arithmetic import Misuse
 from simt.lanes import Lanes
 
 # Addresses are made up, so that they are the same in every run. cudaMalloc aligns to 256 bytes.
@@ -121,7 +122,7 @@ class Array:
 
     def must_be_writable(self) -> None:
         if self.read_only:
-            raise TypeError(f"{self.name} is read-only: Numba doesn't store into it")
+            raise Misuse(f"{self.name} is read-only: Numba doesn't store into it")
 
     def view(self, shape: tuple, strides: tuple[int, ...], start: object, what: str) -> "Array":
         """Another view of the same items."""
@@ -140,7 +141,7 @@ class Array:
             and (old.dtype, old.strides, old.phase) == (self.dtype, self.strides, self.phase)
         )
         if not same:
-            raise TypeError(f"{self.name} would refer to different arrays in different lanes")
+            raise Misuse(f"{self.name} would refer to different arrays in different lanes")
         flags = lanes.flags
         shape = tuple(
             a if a is b else np.where(flags, b, a)

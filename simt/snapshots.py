@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simt.arithmetic import Misuse
 from simt.lanes import RESULT, Frame, Lanes, Variable
 from simt.memory import Array
 
@@ -71,16 +72,19 @@ def _values(
         if name not in frame.variables or name == RESULT:
             continue
         variable = frame.variables[name]
-        holders = variable.holders
-        if not holders.where(everybody).count:
+        holders = variable.holders.where(everybody)
+        if not holders.count:
             continue  # only other thread blocks have assigned to it
         present = lanes.where(holders.flags)
-        found = _value(variable, present) if present.count else variable.value
-        value = _copied(frame, found, lanes.numbers)
+        having = present if present.count else holders
+        found = _value(variable, having)
+        if isinstance(found, Array) and found.absent is not None:
+            having = having.where(~found.absent)
+        value = _copied(found, lanes.numbers, having.numbers) if having.count else None
         if value is None:
             continue
         if _per_lane(found):
-            value[~present.flags[lanes.numbers]] = np.ma.masked
+            value[~having.flags[lanes.numbers]] = np.ma.masked
         values[name] = value
     return values
 
@@ -89,7 +93,7 @@ def _value(variable: Variable, lanes: Lanes) -> object:
     """None if these lanes have different arrays, because some may have returned earlier."""
     try:
         return variable.read(lanes)
-    except TypeError:
+    except Misuse:
         return None
 
 
@@ -97,28 +101,39 @@ def _per_lane(value: object) -> bool:
     return not isinstance(value, Array) or value.memory.space == "local"
 
 
-def _copied(frame: Frame, value: object, lanes: np.ndarray) -> np.ma.MaskedArray | None:
-    """A number per lane, a local array per lane, or a shared array; else None."""
+def _copied(value: object, lanes: np.ndarray, having: np.ndarray) -> np.ma.MaskedArray | None:
+    """A number per lane, a local array per lane, or a shared array; else None.
+
+    having  lanes that have the value; they must agree on the shape, and on which shared array
+    """
     if isinstance(value, bool | int | float | np.generic):
         return np.ma.array(np.full(len(lanes), value))
     if isinstance(value, np.ndarray):
         return np.ma.array(value[lanes])
     if not isinstance(value, Array) or value.memory.space == "global":
         return None
-    starts, shape = frame.gang.start_of(value, lanes[0]), value.shape
-    if any(isinstance(n, np.ndarray) for n in shape):
+    start, *shape = (_agreed(number, having) for number in (value.start, *value.shape))
+    if None in shape:
         return None
     steps = [np.arange(n) * stride for n, stride in zip(shape, value.strides, strict=True)]
     offsets = sum(np.ix_(*steps)) if len(steps) > 1 else steps[0]
     if _per_lane(value):
-        starts = np.broadcast_to(starts, frame.gang.width)[lanes]
+        starts = np.where(np.isin(lanes, having), value.start[lanes], value.start[having[0]])
         items = starts.reshape(-1, *[1] * len(shape)) + offsets
-    elif isinstance(starts, np.ndarray):
+    elif start is None:
         return None
     else:
-        items = starts + offsets
+        items = start + offsets
     copy = np.ma.array(value.flat[items])
     if value.memory.written is not None:
         cells = value.cells(items.ravel())
         copy[~value.memory.written[cells].all(axis=1).reshape(items.shape)] = np.ma.masked
     return copy
+
+
+def _agreed(number: int | np.ndarray, lanes: np.ndarray) -> int | None:
+    """The number that these lanes have; None if they differ."""
+    if not isinstance(number, np.ndarray):
+        return number
+    first = int(number[lanes[0]])
+    return first if np.all(number[lanes] == first) else None

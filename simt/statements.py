@@ -63,7 +63,8 @@ class Statements(Iterables):
             wrong = frame.lanes.where(arithmetic.logical_not(arithmetic.truth(test(frame))))
             if wrong.count:
                 who = frame.gang.name_of(wrong.numbers[0])
-                raise AssertionError(f"{who} fails an assertion{self.source.where(node)}")
+                what = f"{who} fails an assertion{self.source.where(node)}"
+                raise frame.gang.error(AssertionError(what))
 
         return run
 
@@ -228,7 +229,7 @@ class Statements(Iterables):
         otherwise = self.body(node.orelse) if node.orelse else None
 
         def run(frame: Frame) -> None:
-            outer, gang, machine = frame.lanes, frame.gang, frame.gang.machine
+            outer, gang = frame.lanes, frame.gang
             way, number = gang.way, 0
             saved = frame.broken, frame.continued
             frame.broken = done = outer.nobody
@@ -242,7 +243,7 @@ class Statements(Iterables):
                     frame.lanes = going
                     if not going.count:
                         break
-                machine.turn(place)
+                gang.turn(place)
                 if turn:
                     turn(frame, state)
                 frame.continued = outer.nobody

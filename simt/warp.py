@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from simt.arithmetic import FLOAT32, FLOAT64, INT64, Value, dtype_of, truth
+from simt.arithmetic import FLOAT32, FLOAT64, INT64, Misuse, Value, dtype_of, truth
 from simt.gpus import ALL_LANES, WARP_SIZE
 from simt.lanes import Frame
 
@@ -88,7 +88,7 @@ def order_memory(frame: Frame, mask: Value) -> None:
 def _must_be(what: str, value: Value, kinds: str) -> None:
     if dtype_of(value).kind not in kinds:
         allowed = "an integer or a truth value" if "b" in kinds else "an integer"
-        raise TypeError(f"{what} must be {allowed}, not {dtype_of(value)}")
+        raise Misuse(f"{what} must be {allowed}, not {dtype_of(value)}")
 
 
 def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Callable:
@@ -96,9 +96,7 @@ def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Ca
 
     def shuffle(frame: Frame, place: int, mask: Value, value: Value, by: Value) -> Value:
         if dtype_of(value) not in SHUFFLED:
-            raise TypeError(
-                f"{name} moves int32, int64, float32 and float64, not {dtype_of(value)}"
-            )
+            raise Misuse(f"{name} moves int32, int64, float32 and float64, not {dtype_of(value)}")
         _must_be(f"the mask of {name}", mask, "iu")
         _must_be(f"the third argument of {name}", by, "iu")
         gang, lanes = frame.gang, frame.lanes
@@ -155,9 +153,9 @@ def _ballot(yes: np.ndarray, lanes: np.ndarray) -> int:
 def activemask(frame: Frame, place: int) -> np.ndarray:
     """The lanes of the warp that are active here."""
     gang = frame.gang
-    warps = gang.threads // WARP_SIZE
+    warps = np.arange(gang.width) // WARP_SIZE
     bits = np.where(frame.lanes.flags, np.int64(1) << (gang.threads % WARP_SIZE), 0)
-    return np.bincount(warps - warps[0], bits)[warps - warps[0]].astype(np.uint32)
+    return np.bincount(warps, bits)[warps].astype(np.uint32)
 
 
 def lanemask_lt(frame: Frame, place: int) -> np.ndarray:

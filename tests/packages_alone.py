@@ -63,7 +63,8 @@ class Environment:
 
 
 def try_numba_simt(there: Environment, wheel: Path, copy: Path) -> None:
-    """The example, then the tests that need no more than pytest, then those of the extras."""
+    """The example, then the tests that need no more than pytest, then those of pictures and
+    notebooks."""
     there.install(wheel)
     there.run("-c", ABSENT)
     found = there.run("-m", "simt", copy / "simt/examples/histogram.py", "--bins", 16, expect=1)
@@ -75,8 +76,8 @@ def try_numba_simt(there: Environment, wheel: Path, copy: Path) -> None:
         sys.exit("pytest doesn't find the plug-in")
     there.run("-m", "pytest", "-q", "-rs", "tests/simt")
     there.install(f"{wheel}[notebooks]")
-    more = "microscope", "test_replaced_names.py", "test_simt_notebooks.py"
-    there.run("-m", "pytest", "-q", "-rs", *(f"tests/simt/{name}" for name in more))
+    more = "tests/simt/microscope", "tests/simt/test_simt_notebooks.py"
+    there.run("-m", "pytest", "-q", "-rs", *more)
 
 
 def try_the_walk(there: Environment, wheel: Path, copy: Path) -> None:

@@ -61,7 +61,7 @@ def on_steps(
     bound: float | None = None,
     meanings: Mapping[str, str] | None = None,
 ) -> Trials:
-    """Trials from decode steps: problems, or names of walk/cases.
+    """Trials from decode steps: problems, or names of checks/cases.
 
     run, expected  out, or several quantities by name; expected None: the oracle
     axes           those of another out than the step's

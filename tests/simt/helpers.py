@@ -79,7 +79,7 @@ def trace_of_shifted(**options) -> Trace:
 
 
 def run(one: Example | Fault, *args: object, **options: object) -> Report:
-    """A launch of a kernel of simt_kernels, by default with arguments of its own."""
+    """A launch of a kernel of tests/simt/kernels, by default with arguments of its own."""
     where = one.kernel, one.grid, one.block
     return launch(*where, *(args or one.draw()), shared_bytes=one.shared_bytes, **options)
 

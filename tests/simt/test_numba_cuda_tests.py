@@ -8,7 +8,7 @@ import pytest
 from tests.simt.numba_cuda_tests import RANKS
 
 
-@pytest.mark.rest("simt_kernels/language.py: a kernel for each kind of language that they use")
+@pytest.mark.rest("kernels/language.py: a kernel for each kind of language that they use")
 @pytest.mark.needs("numba-cuda")
 def test_kernels_of_numbas_tests_compute_the_right_numbers() -> None:
     command = [sys.executable, "-m", "tests.simt.numba_cuda_tests"]

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from simt import Report, launch, program
+from simt import Report, Unsupported, launch, program
+from simt.batched_blocks import WideGang
 from tests.simt.helpers import N, double, floats, kernel, zeros
 from tests.simt.kernels.example import EXAMPLES, FAULTS, Arguments, Fault, Size, from_text
 from tests.simt.kernels.faults import NAMES
@@ -23,10 +24,11 @@ class Trial:
     """Launches, and notes which ran side by side.
 
     batched  of the last launch side by side: None if that was not tried, else whether it ended
+    said     what it raised, as text
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.monkeypatch, self.tried, self.batched = monkeypatch, [], None
+        self.monkeypatch, self.tried, self.batched, self.said = monkeypatch, [], None, ""
         run = program.run_batched
 
         def noted(*args: object) -> bool:
@@ -49,6 +51,7 @@ class Trial:
         with self.one_after_another():
             _, *expected = outcome(kernel, grid, block, draw(), **options)
         np.testing.assert_equal(found, expected)
+        self.said = found[0]
         return report
 
 
@@ -145,19 +148,52 @@ def test_thread_blocks_may_wait_at_different_times(lanes: int, trial: Trial) -> 
     assert len(report.at("total += s")) == sum(LENGTHS)
 
 
-def test_a_snapshot_of_a_part_of_a_shared_array_is_left_to_the_blocks_alone(trial: Trial) -> None:
-    row_of_shared = kernel(
-        "out",
-        """
-        s = cuda.shared.array((2, 32), float32)
-        s[0, t] = float32(cuda.blockIdx.x)
-        row = s[0]
-        out[cuda.blockIdx.x, t] = row[t]
-        """,
-    )
-    report = trial.both(row_of_shared, 2, 32, lambda: (zeros(2, 32),), watch="end")
-    assert trial.batched is False
-    assert report.at()[1]["row"].tolist() == [1.0] * 32
+ROWS = """
+    s, own = cuda.shared.array((2, 32), float32), cuda.local.array((2, 3), float32)
+    b = cuda.blockIdx.x
+    s[0, t] = s[1, t] = b
+    own[b, 0] = own[b, 1] = t
+    {}
+    out[b, t] = t
+    """
+
+
+@pytest.mark.parametrize(
+    ("line", "of_block_1"),
+    [
+        ("row = s[0]", [1.0] * 32),
+        ("row = s[b]", [1.0] * 32),
+        ("row = s[b, :b]", [1.0]),
+        ("row = s[t // 32]", [1.0] * 32),
+        ("row = s[t % 2]", None),  # the lanes have different rows
+        ("if t < 9 + b:\n        row = s[1]", [1.0] * 32),
+        ("row = own[b]", [[float(t), float(t), None] for t in range(32)]),
+        ("row = own[b, :b]", [[float(t)] for t in range(32)]),
+        ("row = own[b, :t % 2]", None),
+    ],
+)
+def test_a_snapshot_has_the_part_of_an_array_that_its_block_sees(
+    line: str, of_block_1: list | None, trial: Trial
+) -> None:
+    rows = kernel("out", ROWS.format(line))
+    report = trial.both(rows, 2, 32, lambda: (zeros(2, 32),), watch="end")
+    assert trial.batched
+    row = report.at()[1].values.get("row")
+    assert (row if row is None else row.tolist()) == of_block_1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = cuda.activemask()",
+        "row, first = a[b], a[0]\nx = row is first",
+        "part, first = a[0, :b], a[0, :2]\nx = part is first",
+    ],
+)
+def test_each_thread_block_gets_its_own(line: str, trial: Trial) -> None:
+    own = kernel("out, a", f"b = cuda.blockIdx.x\n{line}\nout[b, t] = x")
+    assert trial.both(own, 6, 32, lambda: (zeros(6, 32), floats(6, 32)), watch="end").clean
+    assert trial.batched
 
 
 # When it is tried ----------------------------------------------------------------------------
@@ -197,6 +233,20 @@ def test_what_needs_one_block_after_another_gets_it(
     assert trial.batched is batched
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cuda.atomic.add(out, t, 1)",
+        "cuda.syncwarp()",
+        "out[0, t] = cuda.syncthreads_count(t)",
+        "print(t)",
+    ],
+)
+def test_a_call_that_needs_one_block_after_another_gets_it(line: str, trial: Trial) -> None:
+    trial.both(kernel("out", f"if cuda.blockIdx.x == 0:\n    {line}"), 4, 32, lambda: (zeros(32),))
+    assert trial.batched is None
+
+
 @pytest.mark.parametrize("trace", [0, [1, 4], (2, 0, 0)], ids=str)
 def test_traced_thread_blocks_run_once_more_alone(trace: object, trial: Trial) -> None:
     report = trial.both(sums_of_rows, 5, N, rows, trace=trace, watch=("total += s", "end"))
@@ -233,7 +283,86 @@ def test_a_mistake_is_left_to_the_blocks_alone(
     assert trial.batched is not True  # with atomics and syncwarps, it was not even tried
 
 
-def test_a_thread_block_that_never_ends_is_found_alone(trial: Trial) -> None:
-    body = "out[t] += 1\nwhile cuda.blockIdx.x == 5:\n    a[t] += 1"
-    assert trial.both(kernel("out, a", body), 6, 32, six_blocks, max_turns=100) is None
+WRITE = "b = cuda.blockIdx.x\nout[32 * b + t] += 1\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("x = t // (b - 5)", "ZeroDivisionError: thread 0 of thread block 5"),
+        ("assert b < 5", "AssertionError: thread 0 of thread block 5"),
+        ("x = (1, 2, 3, 4, 5)[b]", "IndexError: tuple index out of range"),
+        ("while b == 5:\n    t += 1", "RuntimeError: 100 loop turns"),
+        ("for i in range(0, 9, b - 5):\n    t += i", "thread 0 of thread block 5 gives range"),
+        ("if b == 5:\n    out[0.5] = 1", "Unsupported: an index of out must be an integer"),
+        ("if b == 5:\n    out[0, 0] = 1", "Unsupported: out has 1 dimensions"),
+        ("if b == 5:\n    cuda.ldcg(b, 0)", "Unsupported: b is not an array"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"collect": True, "watch": "end"}, {"checks": ()}])
+def test_an_error_of_a_lane_is_left_to_the_blocks_alone(
+    line: str, says: str, options: dict, trial: Trial
+) -> None:
+    trial.both(kernel("out, a", WRITE + line), 6, 32, six_blocks, max_turns=100, **options)
     assert trial.batched is False
+    assert says in trial.said
+
+
+@cuda.jit(device=True)
+def some(b):
+    if b > 2:
+        return b
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "x = a if b % 2 == 0 else out\ny = len(x)",
+        "x = (a, out)[b % 2]\ny = len(x)",
+        "x = ((1, 2), (3, 4))[b % 2]\ny = x[0]",
+        "x = (1, 2.5)[b % 2]\ny = x",
+        "x = None if b < 3 else b\ny = 1 if x is None else x",
+        "x = some(b)",
+        "x = (1, 2) if b < 3 else (1, 2, 3)\ny = len(x)",
+    ],
+)
+def test_a_variable_may_hold_another_thing_in_each_thread_block(lines: str, trial: Trial) -> None:
+    one = kernel("out, a", WRITE + lines, some=some)
+    assert trial.both(one, 6, 32, six_blocks, watch="end").clean
+    assert trial.batched is False
+
+
+@pytest.mark.parametrize("collect", [False, True])
+def test_a_wrong_call_says_the_same(collect: bool, trial: Trial) -> None:
+    few = kernel("out, a", "out[t] = cuda.shfl_sync(t)")
+    _, said, *_ = outcome(few, 6, 32, six_blocks(), collect=collect)
+    with trial.one_after_another():
+        _, alone, *_ = outcome(few, 6, 32, six_blocks(), collect=collect)
+    assert said == alone
+    assert "missing 2 required positional arguments" in said
+    assert "out[t] = cuda.shfl_sync(t)" in said
+
+
+# A mistake of ours ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mistake", "raised"),
+    [
+        (KeyError, KeyError),
+        (IndexError, IndexError),
+        (AssertionError, AssertionError),
+        (AttributeError, Unsupported),  # a statement adds its line
+        (TypeError, Unsupported),
+        (ValueError, Unsupported),
+    ],
+)
+def test_a_mistake_in_the_simulator_is_raised(
+    mistake: type[Exception], raised: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: object) -> None:
+        raise mistake("a mistake of ours")
+
+    monkeypatch.setattr(WideGang, "note_access", wrong)
+    with pytest.raises(raised, match="a mistake of ours"):
+        launch(double, 4, N, zeros(256), floats(256))

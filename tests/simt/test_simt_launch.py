@@ -266,6 +266,8 @@ def test_a_loop_variable_has_the_type_of_its_range() -> None:
         ("out[0] = cuda.grid(4)[0]", "cuda.grid(4): a grid has 1, 2 or 3 dimensions"),
         ("a[0], out[0] = 1, 2, 3", "needs 2 values"),
         ("out[0] = a[::t][0]", "a slice whose step isn't a constant"),
+        ("out[0] = (1, 2.5)[t]", "needs a tuple of one type of numbers"),
+        ("out[0] = cuda.ldcg(t, 0)", "t is not an array"),
     ],
 )
 def test_what_is_not_supported_is_named_with_its_line(line: str, words: str) -> None:

@@ -120,3 +120,24 @@ def test_a_name_for_two_arrays_is_left_out() -> None:
     two_arrays = kernel("a, b", "x = a\nif t == 0:\n    return\nx = b\nx[0] = 1")
     (snapshot,) = launch(two_arrays, 1, 2, floats(1), floats(1), watch="end").at("end")
     assert list(snapshot.values) == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("line", "rows"),
+    [
+        ("row = s[5]", None),
+        ("row = s[t + 1]", [2, None]),  # of thread 0
+        ("row = own[t + 1]", [[0, None], [None, None], [None, None]]),
+        (
+            "n = 1 if t < 2 else 99\nif t < 2:\n    row = own[n]",
+            [[0, None], [1, None], [None, None]],
+        ),
+    ],
+)
+def test_lanes_without_a_part_of_an_array_are_left_out(line: str, rows: list | None) -> None:
+    arrays = "s, own = cuda.shared.array((2, 2), float32), cuda.local.array((2, 2), float32)"
+    body = f"{arrays}\ns[1, 0] = 2\nown[1, 0] = t\n{line}\nout[t] = t"
+    checks = ("memory", "init")
+    report = launch(kernel("out", body), 1, 3, floats(4), watch="end", checks=checks, collect=True)
+    row = report.at()[0].values.get("row")
+    assert (row if row is None else row.tolist()) == rows
