@@ -4,9 +4,10 @@ The simulator understands a little more Python than Numba does, so a kernel is n
 simulated; it is compiled as well.
 """
 
+import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib.util import find_spec
 from types import CellType, FunctionType, SimpleNamespace
@@ -70,7 +71,7 @@ def _compiled(
 ) -> str:
     from numba import cuda
 
-    function = function_of(kernel)
+    function, copies = function_of(kernel), {}
     # Device functions ask for "the current device" while they are compiled; there is none.
     device = SimpleNamespace(compute_capability=compute_capability)
     with (
@@ -79,7 +80,7 @@ def _compiled(
     ):
         warnings.simplefilter("ignore")
         text, _ = cuda.compile(
-            _located(function, {}) if lineinfo else function,
+            _located(function, copies) if lineinfo else function,
             signature,
             device=False,
             abi="numba",
@@ -93,7 +94,7 @@ def _compiled(
             f"compute_capability is {compute_capability}, which the compiler doesn't know; the "
             f"nearest is ({target[:-1]}, {target[-1]})"
         )
-    return text
+    return _with_pythons_names(text, [function, *(device.py_func for device in copies)])
 
 
 def _located(function: FunctionType, made: dict[object, object]) -> FunctionType:
@@ -119,3 +120,13 @@ def _located(function: FunctionType, made: dict[object, object]) -> FunctionType
     new = FunctionType(function.__code__, there, *rest)
     new.__module__, new.__qualname__ = function.__module__, function.__qualname__
     return new
+
+
+def _with_pythons_names(text: str, functions: Iterable[FunctionType]) -> str:
+    """In .loc's files, Numba makes each name an absolute path, and LLVM writes what isn't ASCII as
+    numbers. Here a name is again what Python gives the function, as in <ipython-input-1-...>."""
+    for name in {function.__code__.co_filename for function in functions}:
+        path = os.path.abspath(name).replace("\\", r"\\").encode()
+        written = "".join(chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}" for byte in path)
+        text = text.replace(f'"{written}"', f'"{name}"')
+    return text

@@ -11,10 +11,9 @@ import functools
 import math
 from collections import namedtuple
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 from typing import NoReturn
-from unittest import mock
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from simt.device_array import DeviceArray, MappedArray, must_be_contiguous, numb
 from simt.gpus import H100, MAX_GRID_YZ, MAX_THREADS, WARP_SIZE
 from simt.launch_options import MAX_BLOCK_Z, MAX_SHARED
 from simt.names import CUDA_MODULES, loaded
-from simt.simulate import innermost, simulate
+from simt.simulate import LOCK, Replaced, innermost, simulate
 from simt.source import Unsupported
 
 SUCCESSOR = "numba_cuda_mlir"
@@ -275,19 +274,24 @@ HOST: dict[str, object] = {
 }
 
 
-def replacements() -> Iterator[tuple[object, str, object]]:
-    """What to replace in numba.cuda and numba_cuda_mlir.cuda, as far as they are loaded: where, the
-    name, and by what."""
+def our_names() -> dict[tuple[object, str], object]:
+    """What to replace in numba.cuda and numba_cuda_mlir.cuda, as far as they are loaded, and by
+    what: (where, name) -> the object."""
     from simt.private_names import CUDAGUFuncVectorize, CUDAVectorize
 
+    ours: dict[tuple[object, str], object] = {}
     for module in loaded(*CUDA_MODULES, f"{SUCCESSOR}.numba_cuda"):
-        yield from ((module, name, HOST[name]) for name in HOST.keys() & vars(module).keys())
+        ours |= {(module, name): HOST[name] for name in HOST.keys() & vars(module).keys()}
     for module in loaded("numba.cuda.cudadrv.driver", f"{SUCCESSOR}.numba_cuda.cudadrv.driver"):
-        yield module, "device_memset", device_memset
+        ours[module, "device_memset"] = device_memset
     ufuncs = [CUDAVectorize, CUDAGUFuncVectorize]
     for module in loaded(f"{SUCCESSOR}.numba_cuda.vectorizers"):
         ufuncs += module.CUDAVectorize, module.CUDAGUFuncVectorize
-    yield from ((kind, "__init__", vectorize) for kind in ufuncs)
+    return ours | {(kind, "__init__"): vectorize for kind in ufuncs}
+
+
+NAMES = Replaced()
+BLOCKS: list[simulate] = []  # those of `simulated` that haven't ended
 
 
 @contextmanager
@@ -296,12 +300,20 @@ def simulated(**options: object) -> Iterator[None]:
 
     `kernel[grid, block](…)` runs in the simulator, and what numba.cuda and numba_cuda_mlir.cuda
     have outside kernels, such as to_device, is replaced by HOST. Import the program inside, or at
-    least call it through `cuda.…`: a name that was imported before keeps its meaning.
+    least call it through `cuda.…`: a name that was imported before keeps its meaning. It holds for
+    all threads, until the last block has ended.
 
     options  those of `launch`, except shared_bytes
     """
-    with ExitStack() as stack:
-        stack.enter_context(simulate(**options))
-        for where, name, by in list(replacements()):
-            stack.enter_context(mock.patch.object(where, name, by))
-        yield
+    block = simulate(**options)
+    with block:
+        with LOCK:
+            BLOCKS.append(block)
+            NAMES.add(our_names())
+        try:
+            yield
+        finally:
+            with LOCK:
+                BLOCKS.remove(block)
+                if not BLOCKS:
+                    NAMES.put_back()

@@ -2,7 +2,8 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from threading import RLock
 
 import numpy as np
 
@@ -16,8 +17,28 @@ from simt.report import Report
 OPTIONS = frozenset(inspect.getfullargspec(launch).kwonlyargs) - {"shared_bytes"}
 Launcher = Callable[..., Report]
 NOW: list["simulate"] = []  # those that haven't ended; the innermost is the last
-# What Numba has under the names that are replaced: (where, name) -> the object. Empty between uses.
-NUMBAS: dict[tuple[object, str], object] = {}
+LOCK = RLock()  # for blocks in several threads, which begin and end in any order
+
+
+class Replaced:
+    """Names that are replaced for a while, and what Numba has under them."""
+
+    def __init__(self) -> None:
+        self.numbas: dict[tuple[object, str], object] = {}  # (where, name) -> the object
+
+    def add(self, ours: Mapping[tuple[object, str], object]) -> None:
+        """Replace what isn't yet: for a second block, only what was imported since the first."""
+        for where, name in ours.keys() - self.numbas.keys():
+            self.numbas[where, name] = getattr(where, name)
+            setattr(where, name, ours[where, name])
+
+    def put_back(self) -> None:
+        for (where, name), original in self.numbas.items():
+            setattr(where, name, original)
+        self.numbas.clear()
+
+
+LAUNCHES = Replaced()
 
 
 class simulate:
@@ -67,15 +88,17 @@ class simulate:
             self._begin()
 
     def __exit__(self, *error: object) -> None:
-        if self in NOW:
-            here = NOW.index(self)
-            NOW[here:] = [later for later in NOW[here + 1 :] if later.is_block]
-        if not NOW:
-            put_back_numbas()
+        with LOCK:
+            if self in NOW:
+                here = NOW.index(self)
+                NOW[here:] = [later for later in NOW[here + 1 :] if later.is_block]
+            if not NOW:
+                LAUNCHES.put_back()
 
     def _begin(self) -> None:
-        NOW.append(self)
-        replace_numbas()
+        with LOCK:
+            NOW.append(self)
+            LAUNCHES.add(our_launches())
 
 
 def innermost() -> tuple[Launcher | None, dict[str, object]]:
@@ -83,20 +106,11 @@ def innermost() -> tuple[Launcher | None, dict[str, object]]:
     return (NOW[-1].launcher, NOW[-1].options) if NOW else (None, {})
 
 
-def replace_numbas() -> None:
-    """Replace what isn't yet: of a second `simulate`, only what was imported since the first."""
+def our_launches() -> dict[tuple[object, str], object]:
+    """What takes the place of Numba's own: (where, name) -> the object."""
     ours = {(kind, "configure"): configure for kind in kinds_of_kernels()}
     ours |= {(kind, "forall"): forall for kind in kinds_of_kernels()}
-    ours |= {(cuda, "jit"): remembering(cuda.jit) for cuda in loaded(*CUDA_MODULES)}
-    for where, name in ours.keys() - NUMBAS.keys():
-        NUMBAS[where, name] = getattr(where, name)
-        setattr(where, name, ours[where, name])
-
-
-def put_back_numbas() -> None:
-    for (where, name), original in NUMBAS.items():
-        setattr(where, name, original)
-    NUMBAS.clear()
+    return ours | {(cuda, "jit"): remembering(cuda.jit) for cuda in loaded(*CUDA_MODULES)}
 
 
 def kinds_of_kernels() -> list[type]:

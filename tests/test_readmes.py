@@ -7,6 +7,8 @@ package has terms in backticks, which must be there: [10 `qk_dot`](...).
 
 import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -82,6 +84,17 @@ def test_an_example_prints_what_the_page_shows(
             raise
         print(f"{type(error).__name__}: {error}")
     assert printed in (None, capsys.readouterr().out)
+
+
+def test_the_command_prints_what_the_simulators_page_shows() -> None:
+    command = re.compile(
+        r"^```\npython -m simt ([^\n]+)\n```\n\n```\n(.*?)^```", re.DOTALL | re.MULTILINE
+    )
+    words, shown = command.search(text(ROOT / "simt" / "README.md")).groups()
+    run = [sys.executable, "-m", "simt", *words.split()]
+    printed = subprocess.run(run, cwd=ROOT, capture_output=True, encoding="utf-8").stdout
+    times = r"[\d.]+ s in"
+    assert re.sub(times, "… s in", printed) == re.sub(times, "… s in", shown)
 
 
 @each_document

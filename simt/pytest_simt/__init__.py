@@ -33,5 +33,8 @@ def simulated_cuda(request: pytest.FixtureRequest) -> Iterator[None]:
     from simt.host import simulated
 
     marker = request.node.get_closest_marker(NAME)
+    if marker and marker.args:
+        given = f"{NAME}({', '.join(map(repr, marker.args))})"
+        raise TypeError(f"the marker is {given}; it takes options by name, as in order='reverse'")
     with simulated(**(marker.kwargs if marker else {})):
         yield

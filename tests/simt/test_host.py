@@ -326,6 +326,12 @@ def test_pytest_users_have_a_marker_and_a_fixture(tmp_path: Path) -> None:
     assert "3 passed" in said, said
 
 
+@pytest.mark.rest
+def test_a_marker_with_an_option_without_its_name_is_refused(tmp_path: Path) -> None:
+    said = run_pytest(tmp_path, TESTS.replace('order="reverse", checks=()', '"reverse"'))
+    assert "the marker is simulated_cuda('reverse'); it takes options by name" in said, said
+
+
 def test_pytest_imports_nothing_of_ours_until_a_test_uses_it(tmp_path: Path) -> None:
     said = run_pytest(tmp_path, UNUSED)
     assert "1 passed" in said, said

@@ -130,6 +130,17 @@ def test_blocks_may_end_in_any_order() -> None:
     assert replaced() == NONE
 
 
+def test_blocks_of_a_whole_program_may_end_in_any_order() -> None:
+    """As they do in two threads."""
+    numbas = cuda.to_device
+    first, second = entered(simulated()), entered(simulated())
+    first.__exit__(None, None, None)
+    assert cuda.to_device is not numbas
+    second.__exit__(None, None, None)
+    assert cuda.to_device is numbas
+    assert replaced() == NONE
+
+
 def leading_zeros(out, n):
     """2**20 has 11 leading zeros in 32 bits, and 43 in 64."""
     out[0] = cuda.clz(n)

@@ -1,5 +1,6 @@
 """Lines of source beside the instructions that Numba made of them."""
 
+import linecache
 import re
 from pathlib import Path
 
@@ -101,6 +102,27 @@ def test_a_gpu_that_the_compiler_does_not_know_is_refused() -> None:
 def test_an_argument_that_no_kernel_takes_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match="factor is a list; a kernel takes NumPy arrays"):
         run_ptx(scale, 1, 64, np.zeros_like(A), A, [2])
+
+
+SQUARED = """from numba import cuda
+@cuda.jit(device=True)
+def squared(x):
+    return x * x
+@cuda.jit
+def kernel(out, a):
+    out[0] = squared(a[0])
+"""
+
+
+@NEEDS_NUMBA
+@pytest.mark.parametrize("name", ["x.py", "./x.py", "/a/../x.py", "/é.py", "<ipython-input-1-ab>"])
+def test_lines_belong_to_the_file_as_python_names_it(name: str, monkeypatch) -> None:
+    monkeypatch.setitem(linecache.cache, name, (len(SQUARED), None, SQUARED.splitlines(True), name))
+    there: dict = {}
+    exec(compile(SQUARED, name, "exec"), there)
+    report = run_ptx(there["kernel"], 1, 1, np.zeros_like(A), A)
+    assert set(ptx_by_line(report.kernel, name)) >= {4, 7}
+    assert [source.name for source in report.trace.sources] == ["kernel", "squared"]
 
 
 C_SOURCE = 'extern "C" __global__ void twice(float* a) {\n  a[threadIdx.x] *= 2;\n}\n'
