@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from pa_tutorial.bench.gpu import my_kernels
-from pa_tutorial.checks.__main__ import main
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
+from pa_tutorial.exercises.__main__ import main
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.kernel_file import KernelFile, imported
 from pa_tutorial.exercises.my_kernel import PLACE, MyKernelError, load, save, saved
@@ -50,8 +50,9 @@ def test_a_file_is_checked_as_a_stage(path: Path, capsys: pytest.CaptureFixture)
     path.write_text(wrong.replace("vec_idx * VEC_SIZE // X", "vec_idx"), encoding="utf-8")
     assert main(["cuda_v1", str(path), "--short"]) == 1
     assert "Yours: load_key. Ours: " in capsys.readouterr().out
-    assert main(["kv_cache", str(path)]) == 1
-    assert "can be checked as cuda_naive" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["kv_cache", str(path)])
+    assert "invalid choice: 'kv_cache' (choose from" in capsys.readouterr().err
 
 
 def test_a_saved_file_runs_under_the_microscope_and_is_timed(path: Path) -> None:
