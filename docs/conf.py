@@ -12,7 +12,8 @@ extensions = ["myst_nb", "sphinx_copybutton", "walk_pages"]
 
 root_doc = "README"
 include_patterns = ["*.md", "notebooks/*"]
-include_patterns += [f"{folder}/**/README.md" for folder in ("pa_tutorial", "simt", "tests")]
+include_patterns += ["pa_tutorial/**/README.md", "simt/README.md", "simt/*/README.md"]
+include_patterns += ["tests/README.md"]
 
 nb_execution_mode = "off"
 nb_merge_streams = True
