@@ -20,6 +20,7 @@ is an int64 that overflows: it wraps, but compiled code may take x - y >= x for 
 import ast
 import math
 import operator
+import sys
 from collections.abc import Callable
 from functools import cache
 
@@ -186,21 +187,30 @@ def _conversion(dtype: np.dtype, to: np.dtype) -> int:
 
 
 def power(a: Value, b: Value) -> Value:
-    """a ** b. To an integer power, Numba multiplies; an integer passes through float64, too."""
+    """a ** b. To an integer power, Numba multiplies, and divides 1 by that for a negative one.
+
+    With Python 3.11, an integer passes through float64, too: `1.0 / r if invert else r` has one
+    type there. A later Python compiles it to two returns.
+    """
     if _is_float(dtype_of(b)):
         return np.power(a, b)
     if type(b) is int and 0 <= b <= LARGEST_POWER:
-        return cast(cast(_multiplied(a, b), FLOAT64), dtype_of(a))
+        return cast(_returned(_multiplied(a, b)), dtype_of(a))
     wide, is_far = cast(a, FLOAT64), np.greater(b, LARGEST_POWER) | np.less(b, -LARGEST_POWER)
     times = np.abs(cast(np.where(is_far, 0, b), INT64))  # -128 has no opposite of 8 bits
-    product = cast(_multiplied(a, times), FLOAT64)
-    inverse = np.divide(1.0, product)
+    product = _multiplied(a, times)
+    inverse = np.divide(1.0, cast(product, FLOAT64))
     if not _is_float(dtype_of(a)):
         inverse = np.where(np.abs(wide) == 1, inverse, np.where(wide == 0, float(LOWEST), 0.0))
         is_far &= np.greater(b, 0) | (np.abs(wide) == 1)
-    found = np.where(np.less(b, 0), inverse, product)
-    found = np.where(is_far, np.power(wide, cast(b, FLOAT64)), found)
-    return cast(found[()], dtype_of(a))
+    is_product = ~(np.less(b, 0) | is_far)
+    floats = np.where(is_far, np.power(wide, cast(b, FLOAT64)), inverse)
+    product, floats = (cast(part, dtype_of(a)) for part in (_returned(product), floats[()]))
+    return np.where(is_product, product, floats)[()]
+
+
+def _returned(product: Value) -> Value:
+    return cast(product, FLOAT64) if sys.version_info < (3, 12) else product
 
 
 def _multiplied(a: Value, times: Value) -> Value:

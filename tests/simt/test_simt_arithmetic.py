@@ -3,6 +3,7 @@
 import ast
 import math
 import operator
+import sys
 import warnings
 from collections import Counter
 from importlib.util import find_spec
@@ -357,9 +358,10 @@ def test_a_power_is_multiplied_as_in_compiled_code(name: str) -> None:
     assert_same_bits({f"out[t] = {form}": np.zeros_like(a) for form in forms}, a=a, b=b)
 
 
-def test_a_power_of_integers_goes_through_float64() -> None:
+def test_a_power_of_integers_goes_through_float64_with_python_3_11() -> None:
+    rounded = 1350851717672992000
     with np.errstate(all="ignore"):
-        assert binary(ast.Pow)(3, 38) == 1350851717672992000 != 3**38
+        assert binary(ast.Pow)(3, 38) == (rounded if sys.version_info < (3, 12) else 3**38)
         assert binary(ast.Pow)(np.array([10]), np.array([70_000]))[0] == 2**63 - 1
         assert binary(ast.Pow)(np.array([-1.0]), np.array([-128], np.int8)) == 1
 
