@@ -179,7 +179,7 @@ def pairs_of(types: tuple[str, str], numbers: list[int]) -> list[np.ndarray]:
 
 
 def through_float64(number: int, types: tuple[str, str]) -> int:
-    """As numba.cuda returns a power of integers, on its way to the CPU's result."""
+    """As numba.cuda returns a power of integers with Python 3.11."""
     limits = np.iinfo("uint64" if all(name.startswith("u") for name in types) else "int64")
     return min(max(int(float(number)), limits.min), limits.max)
 
@@ -192,7 +192,7 @@ def test_integers_compute_as_numba_does_on_a_cpu(node: type, types: tuple[str, s
     compiled = njit(error_model="numpy")(lambda a, b: python(a, b))
     left, right = pairs_of(types, RIGHT[node])
     expected = [compiled(a, b) for a, b in zip(left, right, strict=True)]
-    if node is ast.Pow:
+    if node is ast.Pow and sys.version_info < (3, 12):
         expected = [through_float64(number, types) for number in expected]
     with np.errstate(all="ignore"):
         assert apply(left, right).tolist() == expected
