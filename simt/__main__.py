@@ -4,14 +4,15 @@ The program can be a notebook, too.
 """
 
 import argparse
+import linecache
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import decode_source, find_spec
 from pathlib import Path
 from threading import Event, Thread
 from time import perf_counter
@@ -77,12 +78,13 @@ def cost(report: Report) -> str:
 class Session:
     """Launches kernels for a program and remembers what they found.
 
-    replays  run the first launch with a finding again, with its thread blocks traced
+    page     where to save a page; the first launch with a finding then runs again, with its thread
+             blocks traced
     options  of every launch, unless the program gives its own to `simulate`
     """
 
-    def __init__(self, replays: bool, **options: object) -> None:
-        self.replays, self.options = replays, options
+    def __init__(self, page: Path | None, **options: object) -> None:
+        self.page, self.options = page, options
         self.kernels: dict[Callable, Kernel] = {}
         self.first: Report | None = None  # of the launch that was run again
 
@@ -95,7 +97,7 @@ class Session:
         with self.counted(kernel) as one:
             if one.launches == 1:
                 options.setdefault("trace", 0)
-            before = [_copied(a) if self.replays else a for a in args]
+            before = [_copied(a) if self.page else a for a in args]
             what = f"launch {one.launches:,} of {one.name}: grid {grid}, block {block}"
             with said_if_long(what):
                 report = launch(kernel, grid, block, *args, **options)
@@ -103,7 +105,7 @@ class Session:
         one.findings |= {
             f"{found}\n  in {spoken(found.site.file)}": found for found in report.findings
         }
-        if report.findings and self.replays and not self.first:
+        if report.findings and self.page and not self.first:
             finding = report.findings[0]
             options["trace"] = list({finding.block, finding.other_block or finding.block})
             self.first = launch(kernel, grid, block, *before, **options)
@@ -167,7 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exception(error, limit=0)
         return COULD_NOT_RUN
     checks = () if given.no_check else CHECKS
-    session = Session(given.html is not None, order=given.order, checks=checks)
+    html = Path(given.html).absolute() if given.html else None  # the program may change folders
+    session = Session(html, order=given.order, checks=checks)
     if find_spec(SUCCESSOR):
         import_module(f"{SUCCESSOR}.cuda")  # so that its names, too, can be replaced
     with simulated(launcher=session, collect=True):
@@ -185,7 +188,10 @@ def program(path: str, arguments: Sequence[str]) -> Callable[[], int | None]:
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}") from None
     if not path.endswith(".ipynb"):
-        return partial(run_script, compile(content, path, "exec"), path, arguments)
+        code = compile(content, path, "exec")
+        lines = decode_source(content).splitlines(keepends=True)
+        linecache.cache[path] = len(content), None, lines, path  # to be read from any folder
+        return partial(run_script, code, path, arguments)
     cells = cells_of(path, content)
     try:
         from simt.notebooks import run_notebook
@@ -219,9 +225,12 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def page(file: str) -> str:
-    """The file for --html, if a page can be made."""
+    """The file for --html, if a page can be made and saved there."""
     if find_spec("matplotlib") is None:
         raise argparse.ArgumentTypeError("needs Matplotlib: pip install 'numba-simt[pictures]'")
+    there = Path(file)
+    if there.is_dir() or not there.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"is {file}; it must be a file, in a folder that exists")
     return file
 
 
@@ -236,25 +245,29 @@ def report_of(session: Session, given: argparse.Namespace, status: int | None) -
             print(f"{given.script} launched no kernel.", file=sys.stderr)
         return COULD_NOT_RUN
     print("\n" + "\n".join(map(str, kernels)))
-    if given.trace:
-        chosen = [one for one in kernels if one.name == given.trace and one.traced]
-        if not chosen:
-            names = ", ".join(one.name for one in kernels if one.traced)
-            print(f"--trace {given.trace}: the kernels are {names}", file=sys.stderr)
-            return COULD_NOT_RUN
-        for table in (global_traffic, shared_traffic):
-            print(f"\n{table(chosen[0].traced.trace)}")
+    is_traced = not given.trace or print_traffic(kernels, given.trace)
     found = sum(len(one.findings) for one in kernels)
     failed = [one.name for one in kernels if one.error]
     print(f"\n{given.script}: {verdict(found, failed, given.no_check, status)}")
     if session.first:
         from simt.microscope import microscope  # loads matplotlib
 
-        microscope(session.first, at=session.first.findings[0].instruction).save_html(given.html)
+        microscope(session.first, at=session.first.findings[0].instruction).save_html(session.page)
         print(f"{given.html} shows the first.")
     if found:
         return FOUND
-    return COULD_NOT_RUN if failed or status is None else status
+    return COULD_NOT_RUN if failed or status is None or not is_traced else status
+
+
+def print_traffic(kernels: Collection[Kernel], name: str) -> bool:
+    """What each access of a kernel costs. False: there is no kernel of this name."""
+    chosen = [one for one in kernels if one.name == name and one.traced]
+    for table in (global_traffic, shared_traffic) if chosen else ():
+        print(f"\n{table(chosen[0].traced.trace)}")
+    if not chosen:
+        names = ", ".join(one.name for one in kernels if one.traced)
+        print(f"--trace {name}: the kernels are {names}", file=sys.stderr)
+    return bool(chosen)
 
 
 def verdict(found: int, failed: list[str], unchecked: bool, status: int | None) -> str:

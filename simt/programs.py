@@ -32,7 +32,7 @@ class Cell:
 def run_script(code: CodeType, path: str, arguments: Sequence[str]) -> int | None:
     """As `python path arguments` runs it."""
     module = ModuleType("__main__")
-    module.__file__ = path
+    module.__file__ = str(Path(path).absolute())
     sys.modules["__main__"] = module
     begin_in(path, arguments)
     try:

@@ -94,9 +94,19 @@ def test_the_first_finding_is_on_a_page_if_there_is_matplotlib(
     assert refused.returncode == 2
     assert "--html: needs Matplotlib: pip install 'numba-simt[pictures]'" in refused.stderr
     pytest.importorskip("matplotlib")
-    done = simt(RACE.replace("BARRIER", "pass"), "--html", "race.html", "program.py", "300")
+    elsewhere = "import os\nos.chdir('/')\n" + RACE.replace("BARRIER", "pass")
+    done = simt(elsewhere, "--html", "race.html", "program.py", "300")
     assert done.stdout.endswith("program.py: 1 finding\nrace.html shows the first.\n")
     assert "block_sums" in (tmp_path / "race.html").read_text()
+
+
+@pytest.mark.parametrize("file", [".", "nowhere/race.html"])
+def test_a_page_that_cannot_be_saved_is_refused_before_the_program_runs(file, simt: Run) -> None:
+    pytest.importorskip("matplotlib")
+    refused = simt(RIGHT, "--html", file, "program.py", "300")
+    assert refused.returncode == 2
+    assert f"--html: is {file}; it must be a file, in a folder that exists" in refused.stderr
+    assert not refused.stdout
 
 
 def test_two_kernels_of_one_function_are_reported_apart(simt: Run) -> None:
@@ -127,6 +137,15 @@ def test_a_program_that_fails_is_shown_without_our_lines(text: str, says: str, s
     assert "no findings" not in done.stdout
 
 
+def test_a_program_may_change_folders(simt: Run, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "program.py").write_text("another")
+    start = "import os\nos.chdir('other')\nprint(__file__)\n"
+    done = simt(start + RIGHT, "program.py", "300")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{tmp_path / 'program.py'}\n")
+
+
 def test_a_script_that_does_not_exist_and_an_unknown_kernel(simt: Run) -> None:
     done = simt(RIGHT, "nothing.py")
     assert done.returncode == 2
@@ -134,6 +153,9 @@ def test_a_script_that_does_not_exist_and_an_unknown_kernel(simt: Run) -> None:
     done = simt(RIGHT, "--trace", "sums", "program.py", "300")
     assert done.returncode == 2
     assert "--trace sums: the kernels are block_sums" in done.stderr
+    done = simt(RACE.replace("BARRIER", "pass"), "--trace", "sums", "program.py", "300")
+    assert done.returncode == 1
+    assert done.stdout.endswith("program.py: 1 finding\n")
 
 
 @pytest.mark.parametrize(
