@@ -5,6 +5,7 @@ The program can be a notebook, too.
 
 import argparse
 import linecache
+import os
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.util import decode_source, find_spec
+from mmap import mmap
 from pathlib import Path
 from threading import Event, Thread
 from time import perf_counter
@@ -87,6 +89,8 @@ class Session:
         self.page, self.options = page, options
         self.kernels: dict[Callable, Kernel] = {}
         self.first: Report | None = None  # of the launch that was run again
+        # A byte that a process which the program forks shares with this one: 1 after a finding.
+        self.process, self.elsewhere = os.getpid(), mmap(-1, 1)
 
     def __call__(
         self, kernel: Callable, grid: Size, block: Size, *args: object, **options: object
@@ -102,9 +106,11 @@ class Session:
             with said_if_long(what):
                 report = launch(kernel, grid, block, *args, **options)
         one.traced = one.traced or report
-        one.findings |= {
-            f"{found}\n  in {spoken(found.site.file)}": found for found in report.findings
-        }
+        found = {f"{each}\n  in {spoken(each.site.file)}": each for each in report.findings}
+        if found and os.getpid() != self.process:
+            self.elsewhere[0] = 1
+            print(*(found.keys() - one.findings.keys()), sep="\n", file=sys.stderr, flush=True)
+        one.findings |= found
         if report.findings and self.page and not self.first:
             finding = report.findings[0]
             options["trace"] = list({finding.block, finding.other_block or finding.block})
@@ -173,8 +179,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     session = Session(html, order=given.order, checks=checks)
     if find_spec(SUCCESSOR):
         import_module(f"{SUCCESSOR}.cuda")  # so that its names, too, can be replaced
+    shown = sys.stdout, sys.stderr
     with simulated(launcher=session, collect=True):
         status = run()
+    sys.stdout, sys.stderr = shown  # the program may have replaced them
     return status if status == INTERRUPTED else report_of(session, given, status)
 
 
@@ -239,22 +247,22 @@ def report_of(session: Session, given: argparse.Namespace, status: int | None) -
 
     status  what the program ended with; None: an error
     """
-    kernels = session.kernels.values()
-    if not kernels:
+    kernels, elsewhere = session.kernels.values(), bool(session.elsewhere[0])
+    if not kernels and not elsewhere:
         if status is not None:
             print(f"{given.script} launched no kernel.", file=sys.stderr)
         return COULD_NOT_RUN
-    print("\n" + "\n".join(map(str, kernels)))
+    print("\n".join(["", *map(str, kernels)]))
     is_traced = not given.trace or print_traffic(kernels, given.trace)
     found = sum(len(one.findings) for one in kernels)
     failed = [one.name for one in kernels if one.error]
-    print(f"\n{given.script}: {verdict(found, failed, given.no_check, status)}")
+    print(f"\n{given.script}: {verdict(found, elsewhere, failed, given.no_check, status)}")
     if session.first:
         from simt.microscope import microscope  # loads matplotlib
 
         microscope(session.first, at=session.first.findings[0].instruction).save_html(session.page)
         print(f"{given.html} shows the first.")
-    if found:
+    if found or elsewhere:
         return FOUND
     return COULD_NOT_RUN if failed or status is None or not is_traced else status
 
@@ -270,12 +278,16 @@ def print_traffic(kernels: Collection[Kernel], name: str) -> bool:
     return bool(chosen)
 
 
-def verdict(found: int, failed: list[str], unchecked: bool, status: int | None) -> str:
+def verdict(
+    found: int, elsewhere: bool, failed: list[str], unchecked: bool, status: int | None
+) -> str:
     """The last line. It says "no findings" only if all has run and was checked.
 
-    status  the program's own exit code; None if it raised
+    elsewhere  whether there are findings in processes that the program forked
+    status     the program's own exit code; None if it raised
     """
     parts = [f"{found} finding{'s' if found > 1 else ''}"] if found else []
+    parts += ["findings in another process"] * elsewhere
     if failed:
         parts.append(f"{', '.join(failed)} could not run")
     elif status is None:

@@ -1,6 +1,7 @@
 """`python -m simt script.py`: a program that was not written for the simulator."""
 
 import linecache
+import os
 import signal
 import subprocess
 import sys
@@ -144,6 +145,24 @@ def test_a_program_may_change_folders(simt: Run, tmp_path: Path) -> None:
     done = simt(start + RIGHT, "program.py", "300")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{tmp_path / 'program.py'}\n")
+
+
+def test_the_report_is_shown_though_the_program_writes_to_a_file(simt: Run) -> None:
+    done = simt("import io, sys\nsys.stdout = io.StringIO()\n" + RIGHT, "program.py", "300")
+    assert done.stdout.endswith("program.py: no findings\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes don't fork here")
+def test_a_finding_in_a_process_that_the_program_forks_counts(tmp_path: Path) -> None:
+    """In a process of its own, because this one had better not fork."""
+    fork = "import os\nif os.fork():\n    os.wait()\n    raise SystemExit\n"
+    (tmp_path / "program.py").write_text(fork + RACE.replace("BARRIER", "pass") + "os._exit(0)\n")
+    command = [sys.executable, "-m", "simt", "program.py", "300"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.endswith("\nprogram.py: findings in another process\n")
+    assert done.stderr.count("race: thread 0 of thread block 0 reads s[32]") == 1
 
 
 def test_a_script_that_does_not_exist_and_an_unknown_kernel(simt: Run) -> None:
