@@ -1,3 +1,3 @@
 """PTX without a GPU moved. This file says where to."""
 
-raise ImportError("pa_tutorial.ptx is now simt.ptx")
+raise ImportError("pa_tutorial.ptx is now simt.ptx, and its `original` pa_tutorial.bench.original")

@@ -22,6 +22,7 @@ MOVED = {
     "pa_tutorial.simt": "simt",
     "pa_tutorial.simt.host": "simt",
     "pa_tutorial.ptx": "simt.ptx",
+    "pa_tutorial.ptx.original": "pa_tutorial.bench.original",
     "pa_tutorial.viz.microscope": "simt.microscope",
     "pa_tutorial.walk.ladder": "pa_tutorial.checks",
     "pa_tutorial.backends": "pa_tutorial.attention.backend",

@@ -104,6 +104,19 @@ def test_every_link_leads_somewhere(path: Path) -> None:
     assert not [link for link in links if "://" not in link and not (path.parent / link).exists()]
 
 
+ROOMS = [page for page in READMES if (page.parent / "__init__.py").exists()]
+
+
+@pytest.mark.parametrize("page", ROOMS, ids=lambda page: page.parent.name)
+def test_every_file_that_a_room_names_is_in_it_or_above_it_or_a_test(page: Path) -> None:
+    """NN_topic.py stands for the name of any notebook."""
+    named = set(re.findall(r"`([\w/]+\.(?:py|toml|js|css))`", text(page)))
+    folders = page.parent, ROOT / "tests"
+    above = {n for n in named if any((up / n).exists() for up in (page.parent.parent, ROOT))}
+    here = {name for name in named if any(any(folder.rglob(name)) for folder in folders)}
+    assert not [name for name in named - above - here if "NN_topic" not in name]
+
+
 @each_document
 def test_every_command_exists(path: Path) -> None:
     """make, python -m and pytest, wherever a document names them."""

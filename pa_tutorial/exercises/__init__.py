@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
+from pa_tutorial.arguments import whole_number
 from pa_tutorial.checks.running import run_trials
 from pa_tutorial.checks.showing import Result
 from pa_tutorial.exercises.blank import Blank, all_blanks, blanks_of
@@ -65,8 +66,10 @@ def grade(name: str, function: Callable[..., Any] | None = None, draw: int = 0) 
     draw      0 means the notebook's cases, any other number the same cases with other numbers in
               them, for grading
 
-    Raises ValueError for an unknown name, TypeError if the answer can't be called.
+    Raises ValueError for an unknown name or a draw below 0, TypeError if the answer can't be called
+    or the draw is no whole number.
     """
+    draw = whole_number("draw", draw, 0)
     if function is not None and not callable(function):
         raise TypeError(f"function is {function!r}; it must be callable")
     return run_trials(name, named(name).trials(draw), function)

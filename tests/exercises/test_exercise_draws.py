@@ -73,6 +73,12 @@ def test_no_wrong_answer_passes_another_draw(
     assert not grade(exercise.name, answer, draw).ok
 
 
+@pytest.mark.parametrize(("draw", "error"), [(-1, ValueError), ("1", TypeError), (True, TypeError)])
+def test_a_draw_that_is_no_seed_is_no_verdict_on_the_answer(draw, error) -> None:
+    with pytest.raises(error, match="draw is"):
+        grade("attend_newest", draw=draw)
+
+
 def test_a_stage_is_no_exercise() -> None:
     with pytest.raises(ValueError, match="name is 'kv_cache'; it must be a blank, or an exercise"):
         grade("kv_cache", draw=3)
