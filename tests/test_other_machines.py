@@ -24,17 +24,21 @@ import importlib, os, pkgutil, signal, sys
 import matplotlib.pyplot, nbclient, torch._dynamo
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 import pa_tutorial
+import simt
 
 for name in ("fork", "setsid", "killpg", "getpgid", "sysconf", "sched_getaffinity", "getloadavg"):
     vars(os).pop(name, None)
 for name in ("SIGKILL", "SIGSTOP", "SIGCHLD", "SIGALRM", "SIGUSR1", "pthread_kill", "setitimer"):
     vars(signal).pop(name, None)
 sys.modules |= dict.fromkeys(("fcntl", "grp", "pwd", "resource", "termios", "triton"))
-for module in pkgutil.walk_packages(pa_tutorial.__path__, "pa_tutorial."):
+moved = {f"pa_tutorial.{name}" for name in ("backends", "ptx", "simt", "viz.microscope", "walk")}
+modules = [*pkgutil.walk_packages(pa_tutorial.__path__, "pa_tutorial.")]
+modules += pkgutil.walk_packages(simt.__path__, "simt.")
+for name in sorted({module.name for module in modules} - moved):
     try:
-        importlib.import_module(module.name)
+        importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if not (error.name.startswith("triton") and ".triton_" in module.name):
+        if not (error.name.startswith("triton") and ".triton." in name):
             raise
 """
 
