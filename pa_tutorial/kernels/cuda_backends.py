@@ -1,17 +1,23 @@
 """From a decode step to launches: the backends of the CUDA kernels.
 
 Each checks what its kernel can take, allocates the outputs, and passes everything to a launch
-(cuda_launch.py), which runs on the GPU for CUDA tensors and in the simulator for others.
+(cuda_launch.py), which runs on the GPU for CUDA tensors and in the simulator for others. The
+kernels are those of naive.py, v1.py, v1_vector.py and v2.py; with a reader's functions in them:
+
+    mine = v1_backend.with_functions(v1=[load_key, qk_dot])
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import ClassVar, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import float32_scale, require, strides, whole_number
+from pa_tutorial.attention.backend import Backend
 from pa_tutorial.attention.step import DecodeStep, require_for_kernel
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
 from pa_tutorial.kernels.cuda_launch import (
@@ -20,15 +26,10 @@ from pa_tutorial.kernels.cuda_launch import (
     PagedLaunch,
     PartitionedLaunch,
     as_stored,
-    flat,
 )
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, divide_round_up
-from pa_tutorial.kernels.loads import LoadsOf, element_loads
-from pa_tutorial.kernels.naive import naive_kernel
 from pa_tutorial.kernels.on_gpu import max_shared_bytes
-from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.kernels.reduce import reduce
-from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.kernels.template import Mine, Source, made
 from pa_tutorial.paging.quantization import FLOAT8
 from simt.gpus import MAX_GRID_YZ
 from simt.launch_options import MAX_SHARED
@@ -40,9 +41,57 @@ OF_A_TOKEN = (
 OF_A_PARTITION = "8 for each partition: a larger partition_size needs less"
 
 
+class Arguments(NamedTuple):
+    """What v1 and the naive kernel are launched with, in their order. bfloat16 is stored as uint16,
+    float8 as uint8."""
+
+    out: Tensor
+    q: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    scale: np.float32
+    block_tables: Tensor
+    seq_lens: Tensor
+    alibi_slopes: Tensor
+
+
+def arguments_of(step: DecodeStep) -> Arguments:
+    """The step as a kernel takes it, and `out`, all NaN: launch_v1(*arguments_of(step))"""
+    tensors = not_written(step.q.shape, step.q), step.q, step.k_cache, step.v_cache
+    numbers = float32_scale(step.scale), step.block_tables, step.seq_lens, step.float_slopes()
+    return Arguments(*map(as_stored, tensors), *numbers)
+
+
+def partials_of(step: DecodeStep, num_partitions: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What v2's first kernel writes, all NaN: exp_sums, max_logits, tmp_out, as it stores them."""
+    num_seqs, num_heads, head_size = step.q.shape
+    shape = num_seqs, num_heads, num_partitions
+    exp_sums, max_logits = (not_written(shape, step.q, torch.float32) for _ in range(2))
+    return exp_sums, max_logits, as_stored(not_written((*shape, head_size), step.q))
+
+
+def not_written(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor of NaN."""
+    return torch.full(shape, float("nan"), dtype=dtype or like.dtype, device=like.device)
+
+
+def scales_of(step: DecodeStep) -> dict[str, Tensor]:
+    """[num_kv_heads] float32 each, of an 8-bit cache; another has none."""
+    if step.k_cache.dtype not in FLOAT8:
+        return {}
+    return {"k_scale": step.k_scale, "v_scale": step.v_scale}
+
+
 @dataclass(frozen=True)
 class CudaBackend:
-    """What the backends of the CUDA kernels share."""
+    """What the backends of the CUDA kernels share.
+
+    kernel  which files make it: see template.FILES
+    mine    a reader's functions, by file: see with_functions
+    """
+
+    kernel: str
+    mine: Mine = ()
 
     layout: ClassVar[str] = "vllm"
     # A launch's shared memory, and v2's partitions, are sized for the lengths it was prepared with.
@@ -51,6 +100,25 @@ class CudaBackend:
     def why_absent(self) -> None:
         """None, because they run everywhere; without a GPU, in the simulator."""
         return None
+
+    def with_functions(self, **functions: Sequence[Callable | Source]) -> Self:
+        """This backend with a reader's functions in its kernel, besides those it has already.
+
+        functions  by file: v1=[load_key, qk_dot] take the place of these functions of v1.py
+        """
+        mine = dict(self.mine)
+        for file, theirs in functions.items():
+            mine[file] = (*mine.get(file, ()), *theirs)
+        return replace(self, mine=tuple(mine.items()))
+
+    def namespace(self, **sizes: object) -> ModuleType:
+        """The kernel's constants and functions for these sizes: see template.made."""
+        return made(self.kernel, self.mine, **sizes)
+
+    def same_bits(self, other: Backend, step: DecodeStep) -> list[str]:
+        """The quantities of a step (qk, …, out) whose bits another backend has, too."""
+        mine, theirs = self.prepare(step).probe(), other.prepare(step).probe()
+        return [n for n in theirs if torch.equal(mine[n].nan_to_num(), theirs[n].nan_to_num())]
 
 
 class NaiveBackend(CudaBackend):
@@ -65,17 +133,20 @@ class NaiveBackend(CudaBackend):
         max_seq_len = step.longest(max_seq_len)
         shared_bytes = FLOAT_BYTES * max_seq_len
         require_shared(shared_bytes, q, max_seq_len, OF_A_TOKEN)
-        out = not_written(q.shape, q)
-        arguments = {"out": as_stored(out)} | arguments_of(step, as_stored)
-        grid = (q.shape[1], q.shape[0], 1)
-        return NaiveLaunch(naive_kernel(geometry), geometry, grid, shared_bytes, arguments, out)
+        namespace, arguments = self.namespace(**geometry.sizes), arguments_of(step)
+        return NaiveLaunch(
+            namespace,
+            namespace.naive_kernel,
+            geometry,
+            grid=(q.shape[1], q.shape[0], 1),
+            shared_bytes=shared_bytes,
+            arguments=arguments._asdict(),
+            out=arguments.out.view(q.dtype),
+        )
 
 
-@dataclass(frozen=True)
 class PagedBackend(CudaBackend):
-    """vLLM's v1. loads: element_loads, or vector_loads for loads of 4, 8 and 16 bytes."""
-
-    loads: LoadsOf
+    """vLLM's v1: "v1", by element, or "v1_vector", with loads of 4, 8 and 16 bytes."""
 
     def prepare(
         self, step: DecodeStep, num_threads: int = 128, max_seq_len: int | None = None
@@ -91,19 +162,29 @@ class PagedBackend(CudaBackend):
                      as a block table has room for
 
         Raises ValueError for shapes, dtypes, strides and sizes that the kernel can't take, and for
-        a context that doesn't fit into shared memory. With vector_loads, q and the caches, each
-        sequence of q, each block and each head must also start at a multiple of the bytes that one
-        load brings (16, for q sometimes fewer), as in tensors that torch allocates.
+        a context that doesn't fit into shared memory. With vector loads (an 8-bit cache is always
+        read by them), q and the caches, each sequence of q, each block and each head must also
+        start at a multiple of the bytes that one load brings (16, for q sometimes fewer), as in
+        tensors that torch allocates.
         Source: vLLM, csrc/attention/paged_attention_v1.cu.
         """
-        return paged_launch(step, geometry_of(step, num_threads), self.loads, max_seq_len)
+        geometry, max_seq_len = geometry_of(step, num_threads), step.longest(max_seq_len)
+        reads_vecs = self.kernel == "v1_vector" or geometry.cache_dtype is not None
+        shared_bytes = require_launch(step, geometry, max_seq_len, reads_vecs)
+        namespace, arguments = self.namespace(**geometry.sizes), arguments_of(step)
+        return PagedLaunch(
+            namespace,
+            namespace.paged_attention_v1,
+            geometry,
+            grid=(step.q.shape[1], step.q.shape[0], 1),
+            shared_bytes=shared_bytes,
+            arguments=arguments._asdict() | scales_of(step),
+            out=arguments.out.view(step.q.dtype),
+        )
 
 
-@dataclass(frozen=True)
 class PartitionedBackend(CudaBackend):
     """vLLM's v2: a thread block per partition of each sequence and head, then the reduce kernel."""
-
-    loads: LoadsOf
 
     def prepare(
         self,
@@ -129,97 +210,56 @@ class PartitionedBackend(CudaBackend):
         fits = partition_size >= 1 and partition_size % size == 0
         require(fits, "partition_size", partition_size, allowed)
         geometry = geometry_of(step, num_threads, partition_size)
-        partitions = paged_launch(step, geometry, self.loads, max_seq_len)
-        return PartitionedLaunch(partitions, reduce_launch(partitions))
+        num_partitions = divide_round_up(step.longest(max_seq_len), partition_size)
+        namespace = self.namespace(**geometry.sizes)
+        partitions = partitions_launch(namespace, geometry, step, num_partitions)
+        return PartitionedLaunch(partitions, reduce_launch(namespace, partitions, step))
 
 
-naive_backend = NaiveBackend()
-v1_backend = PagedBackend(element_loads)
-v1_vector_backend = PagedBackend(vector_loads)
-v2_backend = PartitionedBackend(vector_loads)
+naive_backend = NaiveBackend("naive")
+v1_backend = PagedBackend("v1")
+v1_vector_backend = PagedBackend("v1_vector")
+v2_backend = PartitionedBackend("v2")
 
 
-def paged_launch(
-    step: DecodeStep, geometry: Geometry, loads: LoadsOf, max_seq_len: int | None
+def partitions_launch(
+    namespace: ModuleType, geometry: Geometry, step: DecodeStep, num_partitions: int
 ) -> PagedLaunch:
-    """The launch of the paged kernel, for v1 or v2."""
-    max_seq_len = step.longest(max_seq_len)
-    shared_bytes = require_launch(step, geometry, loads, max_seq_len)
-    num_partitions = 0
-    if geometry.PARTITION_SIZE:
-        num_partitions = divide_round_up(max_seq_len, geometry.PARTITION_SIZE)
-    num_seqs, num_heads, _ = step.q.shape
-    grid, kernel = (num_heads, num_seqs, num_partitions or 1), paged_attention(geometry, loads)
-    written = outputs(step.q, num_partitions)
-    arguments = {name: flat(tensor) for name, tensor in written.items()} | arguments_of(step)
-    arguments |= {  # since it sees flat memory
-        "q_stride": step.q.stride(0),
-        "kv_block_stride": step.k_cache.stride(0),
-        "kv_head_stride": step.k_cache.stride(1),
-        "k_scale": scale_of(step, step.k_scale),
-        "v_scale": scale_of(step, step.v_scale),
-    }
-    sizes, out = (geometry, grid, shared_bytes), written["out"]
-    return PagedLaunch(kernel, *sizes, arguments, out, unwritten=tuple(written))
+    """The launch of v2's first kernel; its out is tmp_out."""
+    shared_bytes = require_launch(step, geometry, geometry.PARTITION_SIZE, reads_vecs=True)
+    exp_sums, max_logits, tmp_out = partials_of(step, num_partitions)
+    written = {"exp_sums": exp_sums, "max_logits": max_logits, "tmp_out": tmp_out}
+    read = arguments_of(step)._asdict() | scales_of(step)
+    del read["out"]  # of the reduce kernel
+    return PagedLaunch(
+        namespace,
+        namespace.paged_attention_v2,
+        geometry,
+        grid=(step.q.shape[1], step.q.shape[0], num_partitions),
+        shared_bytes=shared_bytes,
+        arguments=written | read,
+        out=tmp_out.view(step.q.dtype),
+        unwritten=tuple(written),
+    )
 
 
-def outputs(q: Tensor, num_partitions: int) -> dict[str, Tensor]:
-    """What the paged kernel writes, by the names of its arguments; for v2, out is tmp_out."""
-    if not num_partitions:
-        # v1 has no partitions, so the simulator reports any access to these. (A GPU needs an
-        # address.)
-        nothing = torch.empty(1 if q.is_cuda else 0, device=q.device)
-        return {"exp_sums": nothing, "max_logits": nothing, "out": not_written(q.shape, q)}
-    num_seqs, num_heads, head_size = q.shape
-    of_a_head = num_seqs, num_heads, num_partitions
-    exp_sums, max_logits = (not_written(of_a_head, q, torch.float32) for _ in range(2))
-    tmp_out = not_written((*of_a_head, head_size), q)
-    return {"exp_sums": exp_sums, "max_logits": max_logits, "out": tmp_out}
-
-
-def reduce_launch(partitions: PagedLaunch) -> CudaLaunch:
+def reduce_launch(namespace: ModuleType, partitions: PagedLaunch, step: DecodeStep) -> CudaLaunch:
     """The launch that merges the partitions of another launch."""
-    tmp_out, geometry = partitions.out, partitions.geometry
-    num_seqs, num_heads, num_partitions, head_size = tmp_out.shape
+    geometry, num_partitions = partitions.geometry, partitions.out.shape[2]
     shared_bytes = 2 * num_partitions * FLOAT_BYTES
     total = shared_bytes + 2 * geometry.NUM_WARPS * FLOAT_BYTES  # and red_smem
-    require_shared(total, tmp_out, num_partitions * geometry.PARTITION_SIZE, OF_A_PARTITION)
-    out = not_written((num_seqs, num_heads, head_size), tmp_out)
-    left = partitions.arguments
-    arguments = {
-        "out": flat(out),
-        "exp_sums": left["exp_sums"],
-        "max_logits": left["max_logits"],
-        "tmp_out": left["out"],
-        "seq_lens": left["seq_lens"],
-        "max_num_partitions": num_partitions,
-    }
-    grid = (num_heads, num_seqs, 1)
-    return CudaLaunch(reduce(geometry), geometry, grid, shared_bytes, arguments, out)
-
-
-def arguments_of(step: DecodeStep, memory: Callable[[Tensor], Tensor] = flat) -> dict[str, object]:
-    """What the kernels read, in the order of their signatures; `memory` turns q and the caches
-    into what a kernel takes."""
-    return {
-        "q": memory(step.q),
-        "k_cache": memory(step.k_cache),
-        "v_cache": memory(step.v_cache),
-        "scale": float32_scale(step.scale),
-        "block_tables": step.block_tables,
-        "seq_lens": step.seq_lens,
-        "alibi_slopes": step.float_slopes(),
-    }
-
-
-def scale_of(step: DecodeStep, scale: Tensor | None) -> Tensor:
-    """[num_kv_heads] float32. A kernel for another cache than an 8-bit one doesn't read it."""
-    return torch.ones(step.k_cache.shape[1], device=step.q.device) if scale is None else scale
-
-
-def not_written(shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor of NaN."""
-    return torch.full(shape, float("nan"), dtype=dtype or like.dtype, device=like.device)
+    require_shared(total, step.q, num_partitions * geometry.PARTITION_SIZE, OF_A_PARTITION)
+    out = not_written(step.q.shape, step.q)
+    left = {n: partitions.arguments[n] for n in ("exp_sums", "max_logits", "tmp_out", "seq_lens")}
+    return CudaLaunch(
+        namespace,
+        namespace.reduce_partitions,
+        geometry,
+        grid=(step.q.shape[1], step.q.shape[0], 1),
+        shared_bytes=shared_bytes,
+        arguments={"out": as_stored(out)} | left,
+        out=out,
+    )
 
 
 # What a kernel can take -----------------------------------------------------------------------
@@ -245,7 +285,7 @@ def geometry_of(step: DecodeStep, num_threads: int, partition_size: int = 0) -> 
     )
 
 
-def require_launch(step: DecodeStep, geometry: Geometry, loads: LoadsOf, max_seq_len: int) -> int:
+def require_launch(step: DecodeStep, geometry: Geometry, max_seq_len: int, reads_vecs: bool) -> int:
     """The paged kernel's dynamic shared memory; ValueError if the kernel can't be launched."""
     shared_bytes = geometry.dynamic_shared_bytes(max_seq_len)
     total, size = shared_bytes + geometry.static_shared_bytes, geometry.PARTITION_SIZE
@@ -253,7 +293,7 @@ def require_launch(step: DecodeStep, geometry: Geometry, loads: LoadsOf, max_seq
         require_shared(total, step.q, size, "4 for each of its tokens", "partition_size")
     else:
         require_shared(total, step.q, max_seq_len, OF_A_TOKEN)
-    if loads is vector_loads:
+    if reads_vecs:
         require_aligned(geometry, step)
     return shared_bytes
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -14,13 +15,14 @@ from pa_tutorial.kernels.intermediates import (
     NAMES,
     REDUCED,
     REDUCED_NAMES,
+    SCORES_DONE,
     intermediates,
     intermediates_of_v2,
     scores,
 )
 from pa_tutorial.kernels.on_gpu import OnGpu
 from pa_tutorial.paging.quantization import FLOAT8
-from simt import Report, launch
+from simt import Report, Trace, launch
 
 SIMULATED = (
     "The tensors are on the CPU: the kernel runs in the simulator. (With CUDA tensors it runs on "
@@ -32,7 +34,8 @@ SIMULATED = (
 class CudaLaunch:
     """A CUDA kernel with everything it needs to run.
 
-    kernel        a @cuda.jit kernel, made for this geometry
+    namespace     the kernel's file, made for this geometry (template.py)
+    kernel        a @cuda.jit kernel of it
     grid          thread blocks along x, y, z: (num_heads, num_seqs, max_num_partitions)
     shared_bytes  dynamic shared memory per thread block, in addition to the static
     arguments     of the kernel, by name, in the order of its signature
@@ -40,6 +43,7 @@ class CudaLaunch:
     unwritten     the arguments that hold nothing before the run
     """
 
+    namespace: ModuleType
     kernel: Callable
     geometry: Geometry
     grid: tuple[int, int, int]
@@ -83,7 +87,13 @@ class CudaLaunch:
             self.simulate()
         return self.out
 
-    def watched(self, where: Sequence[str] | str, names: Sequence[str]) -> Report:
+    def traced(self, block: tuple[int, int, int] = (0, 0, 0), **options: object) -> Trace:
+        """What a thread block does, in the simulator."""
+        return self.simulate(trace=[block], **options).trace
+
+    def watched(
+        self, where: Sequence[str] | str, names: Sequence[str], **options: object
+    ) -> Report:
         """Run it in the simulator, with snapshots of these variables at these marks.
 
         Raises ValueError for tensors on a GPU.
@@ -91,24 +101,24 @@ class CudaLaunch:
         allowed = "on the CPU: a kernel can only be watched in the simulator"
         require(not self.out.is_cuda, "q.device", self.out.device, allowed)
         say_simulated()
-        return self.simulate(watch=where, names=names)
+        return self.simulate(watch=where, names=names, **options)
 
 
 class NaiveLaunch(CudaLaunch):
     """A launch of naive_kernel."""
 
-    def probe(self) -> dict[str, Tensor]:
+    def probe(self, **options: object) -> dict[str, Tensor]:
         """Run it in the simulator; return `out` and qk."""
-        report = self.watched("end", ("qk",))
-        return {"qk": scores(report, "end", "qk", self.seq_lens), "out": self.out}
+        report = self.watched(SCORES_DONE, ("qk",), **options)
+        return {"qk": scores(report, SCORES_DONE, "qk", self.seq_lens), "out": self.out}
 
 
 class PagedLaunch(CudaLaunch):
     """A launch of the paged kernel: v1, or the first half of v2."""
 
-    def probe(self) -> dict[str, Tensor]:
+    def probe(self, **options: object) -> dict[str, Tensor]:
         """Run it in the simulator; return `out` and the intermediates of v1."""
-        report = self.watched(MARKS, NAMES)
+        report = self.watched(MARKS, NAMES, **options)
         return intermediates(report, self.geometry, self.seq_lens) | {"out": self.out}
 
 
@@ -127,13 +137,9 @@ class PartitionedLaunch:
     partitions: PagedLaunch
     reduce: CudaLaunch
     tmp_out = property(lambda self: self.partitions.out)
-    exp_sums = property(lambda self: self.of_partitions("exp_sums"))
-    max_logits = property(lambda self: self.of_partitions("max_logits"))
+    exp_sums = property(lambda self: self.partitions.arguments["exp_sums"])
+    max_logits = property(lambda self: self.partitions.arguments["max_logits"])
     out = property(lambda self: self.reduce.out)
-
-    def of_partitions(self, name: str) -> Tensor:
-        """The array of this name, with one number per partition."""
-        return self.partitions.arguments[name].view(self.tmp_out.shape[:3])
 
     def simulate(self, **options: object) -> tuple[Report, Report]:
         """Run both without a GPU. The options are as for simt.launch, and the same for both."""
@@ -144,10 +150,10 @@ class PartitionedLaunch:
         self.partitions.run()
         return self.reduce.run()
 
-    def probe(self) -> dict[str, Tensor]:
+    def probe(self, **options: object) -> dict[str, Tensor]:
         """Run both in the simulator; return `out` and the intermediates of the whole sequence."""
-        report = self.partitions.watched(MARKS, NAMES)
-        reduced = self.reduce.watched(REDUCED, REDUCED_NAMES)
+        report = self.partitions.watched(MARKS, NAMES, **options)
+        reduced = self.reduce.watched(REDUCED, REDUCED_NAMES, **options)
         inputs = self.partitions.geometry, self.partitions.seq_lens
         found = intermediates_of_v2(report, reduced, *inputs, self.max_logits, self.exp_sums)
         return found | {"out": self.out}

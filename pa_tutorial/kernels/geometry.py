@@ -1,13 +1,13 @@
 """Geometry: the compile-time constants of the paged kernel, each with its formula.
 
 In vLLM they are template parameters and `constexpr` values. Here a kernel is made for one
-Geometry: the numbers are known when it is compiled.
+Geometry: the numbers are known when it is compiled. Geometry says to the host what v1.py says to
+the kernel; a test compares them.
 Source: vLLM, csrc/attention/attention_kernels.cuh, paged_attention_kernel.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cache, wraps
 
 import torch
 
@@ -98,6 +98,17 @@ class Geometry:
     def CACHE_ITEMSIZE(self) -> int:
         """bytes of one element of K or V"""
         return (self.cache_dtype or self.dtype).itemsize
+
+    @property
+    def sizes(self) -> dict[str, object]:
+        """The constants that a kernel's files are given: template.made(kernel, **geometry.sizes)"""
+        names = "HEAD_SIZE", "BLOCK_SIZE", "NUM_QUERIES_PER_KV", "NUM_THREADS"
+        sizes = {name: getattr(self, name) for name in names} | {"DTYPE": self.dtype}
+        if self.PARTITION_SIZE:
+            sizes["PARTITION_SIZE"] = self.PARTITION_SIZE
+        if self.cache_dtype:
+            sizes["CACHE_DTYPE"] = self.cache_dtype
+        return sizes
 
     # Threads ------------------------------------------------------------------------------------
 
@@ -219,19 +230,3 @@ CONSTANTS = tuple(name for name in vars(Geometry) if name.isupper() and "ITEMSIZ
 
 def require_geometry(geometry: Geometry) -> None:
     require_type(isinstance(geometry, Geometry), "geometry", geometry, "a Geometry")
-
-
-def made_once(factory: Callable) -> Callable:
-    """Like functools.cache, for a function that makes a kernel from a geometry and perhaps more.
-    Raises TypeError unless it gets a Geometry."""
-    made = cache(factory)
-
-    @wraps(factory)
-    def checked(geometry: Geometry, *others: object, **named: object) -> Callable:
-        require_geometry(geometry)
-        for loads in (*others[:1], *named.values()):  # a cache can't look up a list
-            hashable = isinstance(loads, Hashable)
-            require_type(hashable, "loads", loads, "a function, such as element_loads")
-        return made(geometry, *others, **named)
-
-    return checked

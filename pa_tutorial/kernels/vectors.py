@@ -12,12 +12,9 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
-from numba import cuda, uint64
 
 from pa_tutorial.arguments import whole_number
-from pa_tutorial.kernels.dtypes import TO_FLOAT
-from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, require_geometry
-from pa_tutorial.kernels.loads import Loads
+from pa_tutorial.kernels.geometry import VEC_BYTES
 from simt import LaneAccess, twin
 from simt.memory import Array
 
@@ -184,64 +181,3 @@ def as_float(value: np.ndarray) -> np.ndarray:
     if value.dtype == np.uint16:
         return (value.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return value.astype(np.float32)
-
-
-# What the kernel asks for --------------------------------------------------------------------
-
-
-def vector_loads(geometry: Geometry) -> Loads:
-    """Like element_loads, but a whole vec at once: VEC_SIZE elements of q and K (4, 8 or 16 bytes),
-    V_VEC_SIZE of V (16 bytes). The weights for them are float32, loaded 16 bytes at a time. In an
-    8-bit cache a vec has as many elements, and is a half or a quarter as long."""
-    require_geometry(geometry)
-    V_VEC_SIZE, NUM_WEIGHTS = geometry.V_VEC_SIZE, VEC_BYTES // FLOAT_BYTES
-    load, store, widen = vector_access(geometry.VEC_SIZE)
-    load_values, _, widen_values = vector_access(V_VEC_SIZE)
-    load_weights, _, widen_weights = vector_access(NUM_WEIGHTS)
-
-    @cuda.jit(device=True)
-    def load_q(q_vec, q, offset):
-        store(q_vec, 0, load(q, uint64(offset)))
-
-    @cuda.jit(device=True)
-    def load_q_vec(q_vec, q_vecs, i):
-        widen(q_vec, load(q_vecs[i], 0))
-
-    @cuda.jit(device=True)
-    def load_k(k_vec, k_cache, offset):
-        widen(k_vec, load(k_cache, uint64(offset)))
-
-    @cuda.jit(device=True)
-    def load_logits(logits_vec, logits, offset):
-        for e in range(0, V_VEC_SIZE, NUM_WEIGHTS):
-            widen_weights(logits_vec[e:], load_weights(logits, uint64(offset + e)))
-
-    @cuda.jit(device=True)
-    def load_v(v_vec, v_cache, offset):
-        widen_values(v_vec, load_values(v_cache, uint64(offset)))
-
-    if geometry.cache_dtype is not None:
-        load_k, load_v = float8_loads(geometry, load, load_values)
-    return Loads(load_q, load_q_vec, load_k, load_logits, load_v)
-
-
-def float8_loads(
-    geometry: Geometry, load: Callable, load_values: Callable
-) -> tuple[Callable, Callable]:
-    """load_k and load_v for an 8-bit cache: load a vec, then decode its bytes."""
-    VEC_SIZE, V_VEC_SIZE = geometry.VEC_SIZE, geometry.V_VEC_SIZE
-    to_float = TO_FLOAT[geometry.cache_dtype]
-
-    @cuda.jit(device=True)
-    def load_k(k_vec, k_cache, offset):
-        stored = load(k_cache, uint64(offset))
-        for e in range(VEC_SIZE):
-            k_vec[e] = to_float(stored[e])
-
-    @cuda.jit(device=True)
-    def load_v(v_vec, v_cache, offset):
-        stored = load_values(v_cache, uint64(offset))
-        for e in range(V_VEC_SIZE):
-            v_vec[e] = to_float(stored[e])
-
-    return load_k, load_v

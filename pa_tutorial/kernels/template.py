@@ -1,0 +1,204 @@
+"""A kernel for other sizes: its files, executed with other values for the constants at their top.
+
+    kernel = made("v1", HEAD_SIZE=128, BLOCK_SIZE=16)
+    kernel.paged_attention_v1, kernel.NUM_WARPS, kernel.load_key
+
+As a C++ template is compiled for other arguments, a file is executed in a namespace of its own with
+other values for some of its constants; the lines stay the file's own. What comes later takes the
+place of what came before, as in a notebook: v1.py, then a reader's functions of v1; v1_vector.py,
+which defines some functions again, then the reader's of that file; v2.py, then theirs. It works
+because Numba and the simulator look names up when a kernel is first launched.
+
+An import of one of these files in another is there for readers and linters. It is left out here,
+because what it names is in the namespace already.
+"""
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from pa_tutorial.tracebacks import ShortInNotebooks
+
+FOLDER = Path(__file__).parent
+# Each kernel, and the files that make it.
+FILES: dict[str, tuple[str, ...]] = {
+    "naive": ("naive",),
+    "v1": ("v1",),
+    "v1_vector": ("v1", "v1_vector"),
+    "v2": ("v1", "v1_vector", "v2"),
+}
+FLOAT8 = "float8"  # the file with what an 8-bit cache changes
+
+
+class KernelFileError(ShortInNotebooks, ValueError):
+    """A file or function of a kernel can't be used; the message is one line."""
+
+
+class Source(NamedTuple):
+    """A function, or a whole file of a reader's, as text, with the place where it stands."""
+
+    text: str
+    file: str
+    line: int
+
+
+# Pairs of a file and a reader's functions of it.
+Mine = tuple[tuple[str, tuple[Callable | Source, ...]], ...]
+
+
+def made(kernel: str, mine: Mine = (), /, **sizes: object) -> ModuleType:
+    """The namespace of a kernel for these sizes: its constants and functions.
+
+    kernel  "naive", "v1", "v1_vector" or "v2"
+    mine    a reader's functions of each file, in the place of those of the same name, or in
+            addition; a whole file of theirs takes the place of all that it defines
+    sizes   other values for constants of the files; with CACHE_DTYPE, the kernel for an 8-bit cache
+
+    The same arguments give the same namespace, so a kernel is compiled once.
+
+    Raises ValueError for another kernel, KernelFileError for a name that isn't a constant of the
+    files, and for functions that can't take the place of ours.
+    """
+    if kernel not in FILES:
+        raise ValueError(f"kernel is {kernel!r}; it must be one of {', '.join(FILES)}")
+    known = {file for files in FILES.values() for file in files}
+    theirs = dict(mine)
+    if others := set(theirs) - known:
+        raise ValueError(f"mine has {', '.join(others)}; its files are {', '.join(sorted(known))}")
+    files = FILES[kernel]
+    if "CACHE_DTYPE" in sizes:  # an 8-bit cache is read by vec
+        files = (*dict.fromkeys(("v1", "v1_vector", *files)), FLOAT8)
+    functions = tuple((file, theirs.get(file, ())) for file in files)
+    return _made(functions, tuple(sizes.items()))
+
+
+@cache
+def _made(functions: Mine, sizes: tuple[tuple[str, object], ...]) -> ModuleType:
+    module, unknown = ModuleType("kernel"), {name for name, _ in sizes}
+    module._sizes = dict(sizes)
+    theirs: list[ast.Module] = []
+    for file, mine in functions:
+        ours = tree_of(file)
+        unknown -= constants(ours)
+        run(ours, FOLDER / f"{file}.py", module)
+        for source in map(source_of, mine):
+            tree = parsed(source)
+            require_same_arguments(tree, ours, file)
+            run(tree, source.file, module)
+            theirs.append(tree)
+    if unknown:
+        names = ", ".join(f"{file}.py" for file, _ in functions)
+        raise KernelFileError(f"{', '.join(sorted(unknown))}: no constant of {names}")
+    for tree in theirs:
+        require_known_names(tree, vars(module))
+    return module
+
+
+def run(tree: ast.Module, file: object, module: ModuleType) -> None:
+    """Execute a file or function in the namespace, with its sizes."""
+    exec(compile(with_sizes(tree, module._sizes), str(file), "exec"), vars(module))
+
+
+@cache
+def tree_of(file: str) -> ast.Module:
+    """The syntax tree of one of our files."""
+    return without_kernel_imports(ast.parse(text_of(file)))
+
+
+def text_of(file: str) -> str:
+    """The text of one of our files: "v1" is v1.py."""
+    return (FOLDER / f"{file}.py").read_text(encoding="utf-8")
+
+
+def without_kernel_imports(tree: ast.Module) -> ast.Module:
+    others = {f"{__package__}.{name}" for names in FILES.values() for name in names}
+    body = [n for n in tree.body if not (isinstance(n, ast.ImportFrom) and n.module in others)]
+    return ast.Module(body, type_ignores=[])
+
+
+def constants(tree: ast.Module) -> set[str]:
+    """The names that a file assigns at its top level, one by one."""
+    return {n.targets[0].id for n in tree.body if is_constant(n)}
+
+
+def is_constant(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+
+
+def with_sizes(tree: ast.Module, sizes: Mapping[str, object]) -> ast.Module:
+    """The tree in which `NAME = …` became `NAME = _sizes["NAME"]`, for the names in sizes."""
+    body = []
+    for node in tree.body:
+        if is_constant(node) and node.targets[0].id in sizes:
+            name = node.targets[0].id
+            (changed,) = ast.parse(f"{name} = _sizes[{name!r}]").body
+            node = ast.increment_lineno(changed, node.lineno - 1)
+        body.append(node)
+    return ast.Module(body, type_ignores=[])
+
+
+# A reader's functions -----------------------------------------------------------------------------
+
+
+def source_of(function: Callable | Source) -> Source:
+    """A function's text, as its cell or file has it, and where that stands."""
+    if isinstance(function, Source):
+        return function
+    plain = getattr(function, "py_func", function)
+    try:
+        text, code = inspect.getsource(plain), plain.__code__
+    except (OSError, TypeError, AttributeError):
+        raise KernelFileError(f"{function!r} has no source; it must be a function") from None
+    return Source(textwrap.dedent(text), code.co_filename, code.co_firstlineno)
+
+
+def parsed(source: Source) -> ast.Module:
+    """Its syntax tree, with the lines of its cell or file. Raises KernelFileError for a text that
+    isn't Python."""
+    try:
+        tree = ast.parse(source.text)
+    except (SyntaxError, ValueError) as error:
+        raise KernelFileError(f"{source.file} is damaged: {error}") from None
+    return ast.increment_lineno(without_kernel_imports(tree), source.line - 1)
+
+
+def functions_of(tree: ast.Module) -> dict[str, list[str]]:
+    """The functions of a tree, and the names of their arguments."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return {node.name: [argument.arg for argument in node.args.args] for node in functions}
+
+
+def require_same_arguments(theirs: ast.Module, ours: ast.Module, file: str) -> None:
+    """Raises KernelFileError for a function that takes another number of arguments than ours."""
+    known = functions_of(ours)
+    for name, found in functions_of(theirs).items():
+        wanted = known.get(name, found)
+        if len(found) != len(wanted):
+            raise KernelFileError(
+                f"{name} takes ({', '.join(found)}); it must take ({', '.join(wanted)}), as in "
+                f"{file}.py"
+            )
+
+
+def require_known_names(theirs: ast.Module, known: Iterable[str]) -> None:
+    """Raises KernelFileError for a name that the namespace of the kernel doesn't have."""
+    for node in theirs.body:
+        missing = names_used(node) - {*known} - {*dir(builtins)}
+        if isinstance(node, ast.FunctionDef) and missing:
+            names = ", ".join(sorted(missing))
+            raise KernelFileError(f"{node.name} uses {names}: the kernel's files have no such name")
+
+
+def names_used(function: ast.AST) -> set[str]:
+    """The names that a function takes from outside."""
+    nodes = list(ast.walk(function))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    own = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    own |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return {node.id for node in names} - own
