@@ -106,7 +106,7 @@ def test_wrong_answer_fails_the_case_that_is_about_it(
     wrong: WrongAnswer, draw: int, hand_in: HandIn, tmp_path: Path
 ) -> None:
     task = task_of(wrong)
-    case = judged(task, wrong.fails, hand_in(task, written(tmp_path, wrong.texts)), draw)
+    case = judged(task, wrong.fails, hand_in(task, written(tmp_path, wrong.texts())), draw)
     assert not case.passed
     assert case.diagnosis
 
@@ -117,7 +117,7 @@ def test_who_reads_all_blocks_and_masks_loses_the_cases_about_that(
 ) -> None:
     (wrong,) = (one for one in load_wrong_answers() if "nothing is skipped" in one.why)
     task = task_of(wrong)
-    answer = hand_in(task, written(tmp_path, wrong.texts))
+    answer = hand_in(task, written(tmp_path, wrong.texts()))
     failed = {trial.name for trial in task.trials(0) if not judge(trial, answer)[0].passed}
     assert failed == {"little_memory", "skips_k", "skips_v"}
 
@@ -202,7 +202,7 @@ def test_a_message_says_where_an_answer_is_wrong(
 ) -> None:
     (wrong,) = (one for one in load_wrong_answers() if words in one.why)
     task = task_of(wrong)
-    result = judged(task, case, hand_in(task, written(tmp_path, wrong.texts)))
+    result = judged(task, case, hand_in(task, written(tmp_path, wrong.texts())))
     assert re.search(said, result.diagnosis), result.diagnosis
 
 

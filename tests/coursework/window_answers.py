@@ -26,7 +26,6 @@ class WrongAnswer:
     function: str = ""
     added: str = ""
 
-    @property
     def texts(self) -> dict[str, str]:
         """File name -> text, of all files. Raises ValueError if the line isn't there."""
         texts = texts_of(SOLUTION)
