@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from pa_tutorial.coursework.window import files
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.printing import print_anything
+from tests.coursework.window_answers import load_wrong_answers
 from tests.wrong_examples import load_examples
 
 INDEX = Path(__file__).parent.parent / "notebooks" / "INDEX.md"
@@ -24,10 +24,8 @@ def every_change() -> Iterator[tuple[str, Callable[[], object]]]:
     for exercise in EXERCISES.values():
         for wrong in exercise.wrong:
             yield f"exercise {exercise.name}: {wrong.why}", partial(wrong.made_in, exercise.source)
-    yield "window: starter", files.starter_files
-    yield "window: solution", files.solution_files
-    for wrong in files.WRONG:
-        yield f"window: {wrong.name}: {wrong.why}", partial(files.solution_files, wrong.changes)
+    for wrong in load_wrong_answers():
+        yield f"window: {wrong.task}: {wrong.why}", wrong.texts
 
 
 def lost_changes() -> list[str]:

@@ -58,7 +58,8 @@ def made(kernel: str, mine: Mine = (), /, **sizes: object) -> ModuleType:
     kernel  "naive", "v1", "v1_vector" or "v2"
     mine    a reader's functions of each file, in the place of those of the same name, or in
             addition; a whole file of theirs takes the place of all that it defines
-    sizes   other values for constants of the files; with CACHE_DTYPE, the kernel for an 8-bit cache
+    sizes   other values for constants of the files, and of a reader's whole files; with
+            CACHE_DTYPE, the kernel for an 8-bit cache
 
     The same arguments give the same namespace, so a kernel is compiled once.
 
@@ -90,6 +91,7 @@ def _made(functions: Mine, sizes: tuple[tuple[str, object], ...]) -> ModuleType:
         for source in map(source_of, mine):
             tree = parsed(source)
             require_same_arguments(tree, ours, file)
+            unknown -= constants(tree)
             run(tree, source.file, module)
             theirs.append(tree)
     if unknown:
