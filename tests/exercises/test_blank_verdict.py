@@ -8,7 +8,7 @@ import pytest
 from pa_tutorial.exercises import attempt
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
-from pa_tutorial.text_changes import compiled
+from pa_tutorial.exercises.exercise import compiled
 from tests.exercises.blank_cells import function_of
 
 HEAD = "@cuda.jit(device=True)\ndef warp_max(value, mask, smallest_mask):\n"
