@@ -80,13 +80,15 @@ def save(mine: CudaBackend) -> None:
 def save_file(path: Path, functions: Mapping[str, str]) -> None:
     """Write a file with these functions, and those of the reader's that it has already."""
     file, before = path.stem, text_in(path) if path.exists() else ""
+    kept: dict[str, str] = {}
+    is_damaged = False
     try:
         kept = {name: source.text for name, source in sources_in(path).items()} if before else {}
     except MyKernelError:
-        kept = {}
+        is_damaged = True
     yours = kept | functions
     text = with_yours(with_functions(text_of(file), yours), yours)
-    if loses(before, text):
+    if is_damaged or loses(before, text):
         print(f"The previous {spoken(path)} is now {keep_beside(path, before)}.")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -296,11 +298,7 @@ def with_yours(text: str, names: Iterable[str]) -> str:
 
 def loses(before: str, text: str) -> bool:
     """Whether a text has anything that the new one hasn't."""
-    try:
-        pieces = [piece for node, piece in pieces_of(before) if not is_yours(node)]
-    except (SyntaxError, ValueError):
-        return True
-    return any(piece not in text for piece in pieces)
+    return any(piece not in text for node, piece in pieces_of(before) if not is_yours(node))
 
 
 def keep_beside(path: Path, text: str) -> str:
