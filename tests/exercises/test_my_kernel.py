@@ -1,5 +1,6 @@
 """my_kernel/: what a reader has written is kept, named, used, and never lost."""
 
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -178,20 +179,23 @@ def test_ours_takes_the_place_of_a_function_that_does_not_fit(
     assert saved("v1") == {}
     assert words in capsys.readouterr().out
     assert main(["cuda_v1", str(folder), "--short"]) == 1
-    assert words in capsys.readouterr().out
+    assert "load_key" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_a_whole_file_may_have_constants_and_functions_of_its_own(folder: Path) -> None:
+def test_a_file_may_have_constants_and_functions_of_its_own_and_keeps_them(folder: Path) -> None:
     save(MINE)
     change(folder / "v1.py", "# Of q and K\n", "MY_X = X\ndef twice(x): return 2 * x\n")
     change(folder / "v1.py", "* VEC_SIZE % X", "* VEC_SIZE % MY_X")
+    save(v1_backend.with_functions(v1=[answer("qk_dot")]))
+    assert [path.name for path in folder.iterdir()] == ["v1.py"]
     step = WORKED_EXAMPLE.paged("vllm")
     assert torch.equal(load(folder, "v1").prepare(step).run(), v1_backend.prepare(step).run())
 
 
 INCOMPLETE: dict[str, tuple[str, str]] = {
     "v1.py isn't complete: it lacks HEAD_SIZE.": ("\nHEAD_SIZE = 32", "\nHEAD_SIZE: int = 32"),
-    "v1.py isn't complete: it lacks qk_dot.": ("def qk_dot", "def dot"),
+    "v1.py isn't complete: it lacks qk_dot(q_vecs, k_vecs).": ("def qk_dot", "def dot"),
+    "it lacks load_key(k_vecs, k_block, physical_": ("k_vecs, k_block, phys", "k_vecs, phys"),
     "can't be executed: ZeroDivisionError: ": ("\nBLOCK_SIZE = 8", "\nBLOCK_SIZE = 8 // 0"),
 }
 
@@ -200,8 +204,11 @@ INCOMPLETE: dict[str, tuple[str, str]] = {
 def test_an_incomplete_file_is_refused(folder: Path, words: str) -> None:
     save(MINE)
     change(folder / "v1.py", *INCOMPLETE[words])
-    with pytest.raises(KernelFileError, match=words.replace(".", r"\.")):
+    with pytest.raises(KernelFileError, match=re.escape(words)):
         load(folder, "v1")
+    save(MINE)
+    kept = "ZeroDivision" in words  # only running it would tell
+    assert [path.name for path in folder.iterdir() if path.name != "v1.py"] == ["v1_1.py"][kept:]
 
 
 def test_a_folder_without_the_kernel_is_refused(folder: Path) -> None:
@@ -237,7 +244,8 @@ def test_a_written_kernel_has_the_readers_functions_and_other_sizes(written: Pat
     for head_size in (32, 64, 96):
         write_kernel(written, mine, HEAD_SIZE=head_size, DTYPE=torch.float32)
         kernel = import_module("kernel_written")
-        assert [kernel.HEAD_SIZE, kernel.VEC_SIZE, kernel.X] == [head_size, 1, 4]
+        assert head_size == kernel.HEAD_SIZE
+        assert (kernel.VEC_SIZE, kernel.X) == (1, 4)
     # As after a cell with a syntax error, a name is still what `import *` brought. v1_vector.py
     # defines load_key and qk_dot again.
     assert is_ours(kernel.load_key)
