@@ -20,8 +20,9 @@ from pa_tutorial.bench.cpu_inputs import Batch, Shape, Step
 from pa_tutorial.bench.cpu_peers import sdpa
 from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
 from pa_tutorial.checks.ladder import backend_named
-from pa_tutorial.exercises.kernel_file import KernelFile
-from pa_tutorial.exercises.my_kernel import KERNELS, MyKernelError, load
+from pa_tutorial.exercises.my_kernel import KERNELS, load
+from pa_tutorial.kernels.cuda_backends import CudaBackend
+from pa_tutorial.kernels.template import KernelFileError
 from pa_tutorial.kernels.triton.backend import triton_backend, why_absent
 from pa_tutorial.printing import print_anything
 
@@ -32,7 +33,7 @@ SHAPES = (
     Shape("gqa", (4096,) * 64, **LARGE | {"num_kv_heads": 8}),
     Shape("bfloat16", (4096,) * 64, **LARGE | {"dtype": torch.bfloat16}),
 )
-MY_KERNEL = Path("notebooks/my_kernel.py")  # where the notebooks save it
+MY_KERNEL = Path("notebooks/my_kernel")  # where the notebooks save it
 COPIES = 8  # of K and V: the pool in two layouts, contiguous, the copy, and some room
 LARGEST_ERROR = 2e-2  # relative, because outputs are rounded to 16 bits, twice in v2
 # Settings that don't change the result: tokens per iteration, warps per program, tokens per
@@ -65,13 +66,13 @@ class ColdL2:
 
 
 @cache
-def my_kernels(path: Path = MY_KERNEL) -> dict[str, KernelFile]:
-    """name -> a kernel in a reader's my_kernel.py; empty if there is no such file."""
+def my_kernels(folder: Path = MY_KERNEL) -> dict[str, CudaBackend]:
+    """name -> a kernel in a reader's my_kernel; empty if there is no such folder."""
     found = {}
-    for stage, name in KERNELS.items() if path.exists() else ():
+    for stage, name in KERNELS.items() if folder.exists() else ():
         try:
-            found[f"my {stage}"] = load(path, name)
-        except MyKernelError as error:
+            found[f"my {stage}"] = load(folder, name)
+        except KernelFileError as error:
             print(error)
     return found
 
@@ -88,9 +89,8 @@ def makers(batch: Batch) -> dict[str, Callable[[], Step]]:
         "paged_gather": lambda: partial(paged_gather, *batch.arguments),
         "sdpa": lambda: partial(sdpa, batch.q, *batch.contiguous),
     }
-    if batch.q.is_cuda and longest["max_seq_len"] <= 8192:  # 48 KiB of scores, without asking
-        for name, kernel in my_kernels().items():
-            found[name] = lambda k=kernel: k.prepare(vllm).run
+    for name, kernel in my_kernels().items() if batch.q.is_cuda else ():
+        found[name] = lambda k=kernel: k.prepare(vllm, **longest).run
     for name, sizes in TRITON.items() if why_absent() is None else ():
         found[name] = lambda s=sizes: triton_backend.prepare(plain, **longest, **s).run
     return found

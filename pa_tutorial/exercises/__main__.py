@@ -1,4 +1,4 @@
-"""Check the kernels that you saved: `python -m pa_tutorial.exercises cuda_v1 my_kernel.py`."""
+"""Check the kernels that you saved: `python -m pa_tutorial.exercises cuda_v1 my_kernel`."""
 
 import argparse
 import sys
@@ -12,23 +12,23 @@ INTERRUPTED = 130  # the shell's exit code for Ctrl-C
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check a kernel of a reader's file as a stage, and print the result.
+    """Check a kernel of a reader's files as a stage, and print the result.
 
-    Returns 1 if it is wrong or the file can't be used; INTERRUPTED after Ctrl-C.
+    Returns 1 if it is wrong or the files can't be used; INTERRUPTED after Ctrl-C.
     """
     parser = argparse.ArgumentParser(
         prog="python -m pa_tutorial.exercises",
         description="Check a kernel that you saved in the notebooks in place of ours.",
     )
     parser.add_argument("stage", choices=KERNELS, help=f"one of {', '.join(KERNELS)}")
-    parser.add_argument("file", type=Path, help="my_kernel.py")
+    parser.add_argument("folder", type=Path, help="my_kernel")
     parser.add_argument("--short", action="store_true", help="a few cases instead of all")
     parser.add_argument("--table", action="store_true", help="show every case, even if all pass")
     args = parser.parse_args(arguments)
     try:
-        kernel = load(args.file, KERNELS[args.stage])
+        kernel = load(args.folder, KERNELS[args.stage])
         result = check(args.stage, kernel, short=args.short, raises=False)
-    except ValueError as error:  # of the file
+    except ValueError as error:  # of the files
         print(f"{args.stage}: {error}")
         return 1
     except KeyboardInterrupt:

@@ -3,11 +3,11 @@
 Its table of texts/NN_topic.toml (texts.py says what every table has) also has:
 
     stub = "The cell: signature, plan in comments, `...  # your code` where the reader writes."
-    file = "sizes"                   # of kernels/, if it isn't that of the notebook
+    file = "sizes"                   # where the answer is, if not in that of the notebook: sizes.py
     picture = "read k_cache"         # optional: whose accesses are drawn, yours beside ours
     function = "qk_dot"              # optional: its name in the kernel, if another blank has it
 
-The answer is the function in the kernel's file, so it has one source. The first wrong answer is
+The answer is the function in kernels/<file>.py, so it has one source. The first wrong answer is
 what people write first.
 """
 
@@ -15,9 +15,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.kernel_text import excerpt, functions_in, head_of
 from pa_tutorial.exercises.texts import Told, in_fence, notebook_names, tables_of
+from pa_tutorial.kernels import template
+from pa_tutorial.kernels.template import FILES
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Blank(Told):
 
     @property
     def file(self) -> str:
+        """naive, v1, v1_vector or v2, of kernels/; or sizes: sizes.py, in plain Python."""
         return self.table.get("file", tables_of(self.notebook)["file"])
 
     @property
@@ -46,18 +51,14 @@ class Blank(Told):
 
     @property
     def source(self) -> str:
-        """The answer: the function as the kernel's file has it."""
-        from pa_tutorial.exercises.kernel_file import KernelFile, pieces  # loads the simulator
-
-        return pieces(KernelFile(self.file).text())["function", self.function].strip() + "\n"
+        """The answer: the function as its file has it."""
+        text = text_of(self.file)
+        return excerpt(text, functions_in(text)[self.function])
 
     @property
     def around(self) -> str:
         """The imports and constants of its kernel: with these it can be defined."""
-        from pa_tutorial.exercises.kernel_file import KernelFile, joined, pieces
-
-        parts = pieces(KernelFile(self.file).text())
-        return joined({key: text for key, text in parts.items() if key[0] != "function"})
+        return "\n".join(head_of(text_of(file)) for file in FILES.get(self.file, (self.file,)))
 
     @property
     def needs(self) -> str:
@@ -93,6 +94,12 @@ class Blank(Told):
         shown = f"{in_fence(changed)}\n\n" if changed else ""  # a line may only be missing
         yield "What people write first", shown + first.why
         yield answer
+
+
+def text_of(file: str) -> str:
+    if file == "sizes":
+        return Path(__file__).with_name("sizes.py").read_text(encoding="utf-8")
+    return template.text_of(file)
 
 
 @cache

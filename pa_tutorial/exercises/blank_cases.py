@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from types import FrameType
+from types import FrameType, ModuleType
 
 import numpy as np
 import torch
+from numba import cuda
 from torch import Tensor
 
 from pa_tutorial.checks.calls import AnswerError
@@ -18,13 +19,22 @@ from pa_tutorial.checks.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of, compare
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.kernel_file import FileLaunch, KernelFile, is_ours, is_unfinished
+from pa_tutorial.exercises import sizes
+from pa_tutorial.exercises.my_kernel import BACKENDS, is_ours, is_unfinished
 from pa_tutorial.exercises.random_inputs import reseeded, seeded_torch
-from pa_tutorial.kernels.cuda_launch import as_stored
+from pa_tutorial.kernels.cuda_launch import CudaLaunch, PagedLaunch, PartitionedLaunch, as_stored
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, Geometry
-from pa_tutorial.kernels.intermediates import REDUCED, SCORES_DONE, SUM_DONE
+from pa_tutorial.kernels.intermediates import (
+    MARKS,
+    NAMES,
+    REDUCED,
+    SCORES_DONE,
+    SUM_DONE,
+    intermediates,
+)
+from pa_tutorial.kernels.v1 import NUM_THREADS, NUM_WARPS, WARP_SIZE, warp_max
 from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache
-from simt import Report, Trace, global_traffic, simulate
+from simt import Report, Trace, global_traffic, launch
 
 MOST_TURNS = 4_000  # of loops in a thread block: an endless one is stopped. Ours take up to 611
 PARTITION_SIZE = 32
@@ -36,7 +46,7 @@ EDGES = (
 OF_FILE = {
     "naive": (*SHAPES, "one_token", *EDGES, "drifting_over_lanes_and_warps"),
     "v1": (*SHAPES, *EDGES, "shuffled_blocks"),  # more tokens than threads
-    "vectors": (*SHAPES, *EDGES, "shuffled_blocks"),
+    "v1_vector": (*SHAPES, *EDGES, "shuffled_blocks"),
     "v2": (
         *("worked_example", "gqa", "bfloat16", "one_full_block", "more_vecs_than_groups"),
         *("very_deep_negative_scores", "drifting_scores", "long_context"),
@@ -46,26 +56,30 @@ OF_FILE = {
 OF_A_RANGE = ("fill_logits", "sum_values")
 GRADED = ("head_size_96", "block_size_8", "block_size_32")  # other constants than the notebook's
 # Another answer may be right, but must not take more transactions for these: they are the subject.
-ARRAYS = {"vectors": ("q", "k_cache", "v_cache")}
+ARRAYS = {"v1_vector": ("q", "k_cache", "v_cache")}
 
 
-# A block_max in which every lane finds the maximum by itself: each must know what warp_max found.
-WITHOUT_A_BROADCAST = """
 @cuda.jit(device=True)
-def block_max(red_smem, value, smallest_mask):
+def block_max(red_smem, value, smallest_mask, thread_idx):
+    """Without a broadcast every lane finds the maximum by itself: each must know what warp_max
+    found."""
     value = warp_max(value, WARP_SIZE // 2, smallest_mask)
-    if cuda.threadIdx.x % WARP_SIZE == 0:
-        red_smem[cuda.threadIdx.x // WARP_SIZE] = value
+    if thread_idx % WARP_SIZE == 0:
+        red_smem[thread_idx // WARP_SIZE] = value
     cuda.syncthreads()
-    return warp_max(red_smem[cuda.threadIdx.x % NUM_WARPS], WARP_SIZE // 2, 1)
-"""
+    return warp_max(red_smem[thread_idx % NUM_WARPS], WARP_SIZE // 2, 1)
 
 
-def launch_of(file: str, problem: DecodeProblem, *functions: Callable) -> FileLaunch:
-    """A step on the kernel of a file, with a reader's functions in it."""
+def launch_of(
+    kernel: str, problem: DecodeProblem, *functions: Callable, file: str = ""
+) -> CudaLaunch | PartitionedLaunch:
+    """A step on a kernel with a reader's functions of one of its files, that of its name or file"""
+    backend = BACKENDS[kernel].with_functions(**{file or kernel: functions})
+    if kernel != "v2":
+        return backend.prepare(problem.paged("vllm"))
     several = max(problem.seq_lens) > PARTITION_SIZE  # partitions, with several blocks each
     size = PARTITION_SIZE if several else problem.block_size
-    return KernelFile(file, *functions).prepare(problem.paged("vllm"), partition_size=size)
+    return backend.prepare(problem.paged("vllm"), partition_size=size)
 
 
 def kernel_trials(file: str, name: str, draw: int) -> list[Trial]:
@@ -76,39 +90,42 @@ def kernel_trials(file: str, name: str, draw: int) -> list[Trial]:
     problems = [reseeded(CASES[f"decode/{case}"], draw) for case in cases]
     trials = [kernel_trial(file, problem) for problem in problems]
     if file == "v1" and name in OF_A_RANGE:
-        trials.append(kernel_trial("v2", problems[0]))
+        trials.append(kernel_trial("v2", problems[0], file=file))
     if name == "bounds_of_partition":
         pairs = ((11, 0), (16, 0), (17, 1), (25, 1), (100 + draw % 100, 3))
         trials = [*(bounds_trial(*pair) for pair in pairs), *trials]
     if name == "largest_of_partitions":
         trials.append(early_maximum_trial(draw))
     if name == "warp_max":
-        trials.append(kernel_trial(file, problems[0], WITHOUT_A_BROADCAST))
+        trials.append(kernel_trial(file, problems[0], block_max))
     return trials
 
 
-def kernel_trial(file: str, problem: DecodeProblem, *beside: str) -> Trial:
-    """beside: functions in the place of ours, as texts."""
-
+def kernel_trial(kernel: str, problem: DecodeProblem, *beside: Callable, file: str = "") -> Trial:
+    """beside: functions in the place of ours, besides the answer; file: that of the answer."""
     bounds = bounds_of(problem.id)
+
+    def launched(answer: Callable | None) -> CudaLaunch | PartitionedLaunch:
+        return launch_of(kernel, problem, *beside, *([answer] if answer else []), file=file)
 
     def run(answer: Callable | None) -> Mapping[str, Tensor]:
         require_written(answer)
-        launch = launch_of(file, problem, *beside, *([answer] if answer else []))
-        found = launch.probe(max_turns=MOST_TURNS)
-        if answer:
-            right = compare(found, {"the oracle": problem.expected()}, bounds)
-            require_all_threads_know(launch, {c.quantity for c in right if c.passed})
-        if answer and file in ARRAYS and problem.name in SHAPES:
-            require_few_transactions(launch, launch_of(file, problem), ARRAYS[file])
+        launch = launched(answer)
+        if not answer or not isinstance(launch, PagedLaunch):
+            return launch.probe(max_turns=MOST_TURNS)
+        report = launch.simulate(watch=MARKS, names=NAMES, max_turns=MOST_TURNS)
+        found = intermediates(report, launch.geometry, launch.seq_lens) | {"out": launch.out}
+        right = compare(found, {"the oracle": problem.expected()}, bounds)
+        require_all_threads_know(report, {c.quantity for c in right if c.passed})
+        if kernel in ARRAYS and problem.name in SHAPES:
+            require_few_transactions(launch, launched(None), ARRAYS[kernel])
         return found
 
     def trace(answer: Callable | None) -> Trace:
-        launch = launch_of(file, problem, *([answer] if answer else []))
-        return launch.traced(collect=True, max_turns=MOST_TURNS)
+        return launched(answer).traced(collect=True, max_turns=MOST_TURNS)
 
     return Trial(
-        name=f"{problem.name}, in partitions" if file == "v2" else problem.name,
+        name=f"{problem.name}, in partitions" if kernel == "v2" else problem.name,
         isolates=problem.isolates,
         meaning=problem.meaning,
         run=run,
@@ -128,11 +145,11 @@ def require_written(answer: Callable | None) -> None:
         raise AnswerError("not written yet: `...` is still in it")
 
 
-def require_all_threads_know(launch: FileLaunch, right: set[str]) -> None:
+def require_all_threads_know(report: Report, right: set[str]) -> None:
     """Raises AnswerError if a maximum or sum that is right in thread 0 isn't in all threads."""
     marks = {"qk_max": SCORES_DONE, "exp_sum": SUM_DONE}
     for name in marks.keys() & right:
-        for snapshot in launch.kernel.report.at(marks[name]):
+        for snapshot in report.at(marks[name]):
             numbers = snapshot[name]
             others = np.flatnonzero(numbers != numbers[0])
             if len(others):
@@ -142,7 +159,9 @@ def require_all_threads_know(launch: FileLaunch, right: set[str]) -> None:
                 )
 
 
-def require_few_transactions(theirs: FileLaunch, ours: FileLaunch, arrays: tuple[str, ...]) -> None:
+def require_few_transactions(
+    theirs: PagedLaunch, ours: PagedLaunch, arrays: tuple[str, ...]
+) -> None:
     """Raises AnswerError if the answer takes more memory transactions for an array than ours."""
     traces = theirs.traced(), ours.traced()
     for name in arrays:
@@ -189,14 +208,12 @@ def slot_trial(
     key = torch.randn(len(slots), num_heads, head_size, generator=seeded_torch(7, draw)).to(dtype)
 
     def launched(answer: Callable | None, **options: object) -> tuple[Tensor, Report]:
-        file = KernelFile("naive", *([answer] if answer else []))
-        module = file.module(HEAD_SIZE=head_size, BLOCK_SIZE=block_size, DTYPE=dtype)
+        sizes = {"HEAD_SIZE": head_size, "BLOCK_SIZE": block_size, "DTYPE": dtype}
+        kernel = namespace_of("naive", answer, **sizes).write_keys
         k_cache = layout.empty()[0].fill_(EMPTY)
-        with simulate(max_turns=MOST_TURNS, **options):
-            module.write_keys[len(slots), module.NUM_THREADS](
-                as_stored(k_cache), as_stored(key), slot_mapping
-            )
-        return k_cache.float(), module.write_keys.report
+        arrays = as_stored(k_cache), as_stored(key), slot_mapping
+        report = launch(kernel, len(slots), NUM_THREADS, *arrays, max_turns=MOST_TURNS, **options)
+        return k_cache.float(), report
 
     def run(answer: Callable | None) -> Mapping[str, Tensor]:
         require_written(answer)
@@ -232,7 +249,7 @@ def size_trials(name: str, draw: int) -> list[Trial]:
 
 def size_trial(name: str, head_size: int, block_size: int, dtype: torch.dtype) -> Trial:
     names, geometry = NUMBERS[name], Geometry(head_size, block_size, dtype)
-    ours = getattr(KernelFile("sizes").module(), name)
+    ours = getattr(sizes, name)
     return number_trial(
         f"HEAD_SIZE {head_size}, BLOCK_SIZE {block_size}, itemsize {dtype.itemsize}",
         names,
@@ -246,9 +263,8 @@ def bounds_trial(seq_len: int, partition_idx: int) -> Trial:
     tokens = range(seq_len)[16 * partition_idx : 16 * (partition_idx + 1)]
 
     def run(answer: Callable | None) -> tuple[int, ...]:
-        file = KernelFile("v2", *([answer] if answer else []))
-        module = file.module(BLOCK_SIZE=8, PARTITION_SIZE=16)
-        bounds = module.bounds_of_partition.py_func
+        kernel = namespace_of("v2", answer, BLOCK_SIZE=8, PARTITION_SIZE=16)
+        bounds = kernel.bounds_of_partition.py_func
         num_tokens, blocks = called(bounds, partition_idx, seq_len)
         return num_tokens, *blocks
 
@@ -271,15 +287,23 @@ def early_maximum_trial(draw: int) -> Trial:
 
     def run(answer: Callable | None) -> tuple[float]:
         require_written(answer)
-        module = KernelFile("v2", *([answer] if answer else [])).module()
-        with simulate(watch=REDUCED, names="max_logit", max_turns=MOST_TURNS):
-            out = torch.empty_like(tmp_out[:, :, 0])
-            module.launch_reduce(out, exp_sums, max_logits, tmp_out, seq_lens)
-        (seen,) = module.reduce_partitions.report.at(REDUCED)
+        kernel = namespace_of("v2", answer).reduce_partitions
+        out = torch.empty_like(tmp_out[:, :, 0])
+        arguments = out, exp_sums, max_logits, tmp_out, seq_lens
+        options = {"watch": REDUCED, "names": "max_logit", "max_turns": MOST_TURNS}
+        shared_bytes = 8 * num_partitions
+        report = launch(kernel, 1, NUM_THREADS, *arguments, shared_bytes=shared_bytes, **options)
+        (seen,) = report.at(REDUCED)
         return (float(seen["max_logit"][0]),)
 
     name = f"{num_partitions} partitions, the largest maximum in partition {early}"
     return number_trial(name, ("max_logit",), run, (9,))
+
+
+def namespace_of(file: str, answer: Callable | None, **sizes: object) -> ModuleType:
+    """A kernel with an answer in it, for these sizes."""
+    functions = [answer] if answer else []
+    return BACKENDS[file].with_functions(**{file: functions}).namespace(**sizes)
 
 
 def called(function: Callable, *arguments: int) -> tuple:

@@ -12,12 +12,14 @@ import torch
 from pa_tutorial.checks.comparing import Comparison, compare
 from pa_tutorial.checks.diagnosing import told_apart
 from pa_tutorial.checks.running import Trial, describe, one_thread, torch_settings_kept
+from pa_tutorial.exercises import sizes
 from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.blank_cases import EMPTY, MOST_TURNS, launch_of
-from pa_tutorial.exercises.kernel_file import KernelFile, is_ours, is_unfinished, text_of
+from pa_tutorial.exercises.my_kernel import BACKENDS, SET, is_ours, is_unfinished
+from pa_tutorial.kernels import template
+from pa_tutorial.kernels.template import FILES
 from simt import Trace
 
-BASE = ("HEAD_SIZE", "BLOCK_SIZE", "DTYPE", "NUM_THREADS", "NUM_QUERIES_PER_KV", "PARTITION_SIZE")
 # quantity -> what it is called, and what it has one of per token, element, …
 WORDS = {
     "qk": ("score", "token"),
@@ -64,7 +66,7 @@ def title_of(trial: Trial) -> str:
 
 def not_a_try(blank: Blank, function: object) -> str:
     """Why there is nothing to run: not written, no kernel's function, another signature."""
-    name, ours = blank.function, getattr(KernelFile(blank.file).module(), blank.function)
+    name, ours = blank.function, ours_of(blank)
     plain = getattr(function, "py_func", function)
     if not inspect.isfunction(plain):
         return f"{name} is {function!r}; it must be a function"
@@ -81,6 +83,10 @@ def not_a_try(blank: Blank, function: object) -> str:
     if blank.source.startswith(DEVICE) and "device=True" not in text_of(function):
         return f"GPU code can call it only if the line above it is {DEVICE}"
     return ""
+
+
+def text_of(function: Callable) -> str:
+    return template.source_of(function).text
 
 
 def returns_a_value(text: str) -> bool:
@@ -327,11 +333,18 @@ def of_record(writes: Trace, index: int, function: Callable, last: bool) -> str:
     return in_its_own_lines(words, function)
 
 
+def ours_of(blank: Blank, **constants: object) -> Callable:
+    """Our answer, with these constants around it."""
+    around = sizes if blank.file == "sizes" else BACKENDS[blank.file].namespace(**constants)
+    return getattr(around, blank.function)
+
+
 def constants_of(function: object, file: str) -> dict[str, object]:
     """The constants of a kernel as they are where the function was written."""
     known = getattr(getattr(function, "py_func", function), "__globals__", {})
-    text = KernelFile(file).text()
-    return {n: known[n] for n in BASE if n in known and re.search(rf"^{n} = ", text, re.MULTILINE)}
+    trees = [template.tree_of(one) for one in FILES.get(file, ())]
+    names = SET & {name for tree in trees for name in template.constants(tree)}
+    return {name: known[name] for name in sorted(names & known.keys())}
 
 
 def go_on(blank: Blank, function: Callable) -> Callable:
@@ -339,12 +352,12 @@ def go_on(blank: Blank, function: Callable) -> Callable:
     name = blank.function
     if is_ours(function):
         print(f"{name}: still ours.")
-        return function
+        return ours_of(blank, **constants_of(function, blank.file))
     why, trial = judged(blank, function)
     draw(blank, function, trial)
     if why:
         print(f"{name}: {why}\nThe notebook goes on with ours.")
-        return getattr(KernelFile(blank.file).module(**constants_of(function, blank.file)), name)
+        return ours_of(blank, **constants_of(function, blank.file))
     print(f"{name}: right in all {len(blank.trials())} cases. The notebook goes on with yours.")
     return function
 

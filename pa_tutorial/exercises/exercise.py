@@ -4,15 +4,16 @@ Its text, hints and wrong answers are in texts/NN_topic.toml: see texts.py.
 """
 
 import inspect
+import linecache
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
+from types import CodeType
 from typing import Any
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.texts import BEGIN, END, YOUR_CODE, Told
-from pa_tutorial.text_changes import compiled
 
 ANSWERS = count(1)
 PLACEHOLDER = f"return None  {YOUR_CODE} in place of this line"
@@ -98,3 +99,13 @@ def stub_of(text: str) -> str:
         elif not inside:
             lines.append(line)
     return "\n".join(lines)
+
+
+def compiled(text: str, name: str) -> CodeType:
+    """The code of a text that is in no file, but which inspect finds: the simulator reads it.
+
+    `name` is a name of its own, such as "<answer 1>", as IPython gives one to a cell. linecache
+    keeps an entry without a time, and doesn't look for a file.
+    """
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    return compile(text, name, "exec")

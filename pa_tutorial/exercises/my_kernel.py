@@ -1,198 +1,316 @@
-"""my_kernel.py: the kernels with what a reader has written, from notebook to notebook.
+"""my_kernel/: the kernels with what a reader has written, from notebook to notebook.
 
-    save(mine)                       # at the end of 08, 11, 12 and 13; mine is a KernelFile
-    KernelFile("v1", *saved("v1"))   # at the beginning of 11 to 13: theirs, where saved
+    mine = v1_backend.with_functions(**saved("v1"))   # theirs, where saved; ours for the rest
+    save(mine)                                        # at the end of a notebook
 
-The file is a module that can be read and run. Its YOURS names the functions that are the reader's;
-all others are ours, so a check of it never certifies ours as theirs.
+It has naive.py, v1.py, v1_vector.py and v2.py, in the form of ours (pa_tutorial/kernels). YOURS in
+each names the functions that are the reader's; all others are ours, so a check of a file never
+certifies ours as theirs.
 """
 
 import ast
-import builtins
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import cache_from_source
 from pathlib import Path
 
+from pa_tutorial.exercises import sizes as plain_python
 from pa_tutorial.exercises.blank import all_blanks
-from pa_tutorial.exercises.kernel_file import KernelFile, functions_in, joined, pieces, updated
-from pa_tutorial.tracebacks import ShortInNotebooks
+from pa_tutorial.exercises.kernel_text import (
+    excerpt,
+    first_line,
+    functions_in,
+    pieces_of,
+    with_constants,
+    with_functions,
+    without_kernel_imports,
+)
+from pa_tutorial.kernels import template
+from pa_tutorial.kernels.cuda_backends import (
+    CudaBackend,
+    naive_backend,
+    v1_backend,
+    v1_vector_backend,
+    v2_backend,
+)
+from pa_tutorial.kernels.template import FILES, KernelFileError, Source, source_of, text_of
 
-PLACE = "PA_TUTORIAL_MY_KERNEL"  # an environment variable: another path than my_kernel.py
-# stage -> the name of its KernelFile
-KERNELS = {"cuda_naive": "naive", "cuda_v1": "v1", "cuda_v1_vector": "vectors", "cuda_v2": "v2"}
-YOURS = "constant", "YOURS"
-HEAD = '''"""My paged attention kernels. `python -m pa_tutorial.exercises cuda_v1 {name}` checks v1.
-
-YOURS names the functions that I have written; all others come with the tutorial.
-"""
-
-'''
-
-
-class MyKernelError(ShortInNotebooks, ValueError):
-    """my_kernel.py can't be used; the message is one line that says why."""
+PLACE = "PA_TUTORIAL_MY_KERNEL"  # an environment variable: another folder than my_kernel
+KERNELS = {"cuda_naive": "naive", "cuda_v1": "v1", "cuda_v1_vector": "v1_vector", "cuda_v2": "v2"}
+BACKENDS: dict[str, CudaBackend] = {
+    one.kernel: one for one in (naive_backend, v1_backend, v1_vector_backend, v2_backend)
+}
+# Constants that a launch sets.
+SET = {*("HEAD_SIZE", "BLOCK_SIZE", "DTYPE", "NUM_QUERIES_PER_KV", "NUM_THREADS", "PARTITION_SIZE")}
+WRITTEN: dict[Path, set[str]] = {}  # a file of write_kernel -> whose functions aren't ours
+OLD = (
+    "{} is a file of version 1.0. Now my_kernel is a folder, and most functions take thread_idx: "
+    "copy yours into the cells of the notebooks, and save them from there."
+)
 
 
-def path_of() -> Path:
+class MyKernelError(KernelFileError):
+    """A reader's files can't be used; the message is one line that says why."""
+
+
+def folder_of() -> Path:
     """Beside the notebooks, where JupyterLab runs them, unless PA_TUTORIAL_MY_KERNEL says where."""
-    return Path(os.environ.get(PLACE, "my_kernel.py"))
+    return Path(os.environ.get(PLACE, "my_kernel"))
 
 
-def save(mine: KernelFile) -> None:
-    """Add a kernel to my_kernel.py, with the functions in it that the reader has written.
+def save(mine: CudaBackend) -> None:
+    """Add a reader's functions to the files in my_kernel.
 
     If something of the reader's would be lost, what the file was before stays beside it, as
-    my_kernel_1.py. If nothing in the kernel is theirs, no file is written.
+    v1_1.py. A file of whose functions none is theirs isn't written.
     """
-    path, text = path_of(), mine.text()
-    yours = mine.written() & names_of_blanks()
-    if not yours:
-        print(f"None of these functions is yours yet, so {path.name} isn't written.")
+    folder = folder_of()
+    if folder.is_file():
+        print(f"{OLD.format(folder)} Nothing is saved.")
         return
-    before = text_in(path) if path.exists() else ""
+    by_file = {file: readers(functions) for file, functions in mine.mine}
+    if not any(by_file.values()):
+        print(f"None of these functions is yours yet, so {folder.name} isn't written.")
+    for file, functions in by_file.items():
+        if functions:
+            save_file(folder / f"{file}.py", functions)
+
+
+def save_file(path: Path, functions: Mapping[str, str]) -> None:
+    """Write a file with these functions, and those of the reader's that it has already."""
+    file, before = path.stem, text_in(path) if path.exists() else ""
     try:
-        kept = parts_of(before, path.name) if before else {}
+        kept = {name: source.text for name, source in sources_in(path).items()} if before else {}
     except MyKernelError:
         kept = {}
-    parts = pieces(updated(before, text) if kept else text)
-    if before and loses(before, parts):
-        print(f"The previous {path.name} is now {keep_beside(path, before)}.")
-    all_yours = sorted(yours | (names_of_reader(kept) - functions_in(text)))
-    names = "".join(f'    "{name}",\n' for name in all_yours)
-    parts["docstring", ""] = HEAD.format(name=path.name)
-    parts.pop(YOURS, None)
-    path.write_text(joined({YOURS: f"\nYOURS = (\n{names})\n"} | parts), encoding="utf-8")
-    print(f"{path.name} is written. {whose(functions_in(text), yours)}")
+    yours = kept | functions
+    text = with_yours(with_functions(text_of(file), yours), yours)
+    if loses(before, text):
+        print(f"The previous {spoken(path)} is now {keep_beside(path, before)}.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    print(f"{spoken(path)} is written. {whose(file, yours)}")
 
 
-def saved(kernel: str) -> tuple[str, ...]:
-    """The reader's functions for a kernel, as texts for a KernelFile; prints whose it takes.
+def saved(kernel: str) -> dict[str, tuple[Source, ...]]:
+    """The reader's functions for a kernel, by file; prints whose functions it takes.
 
-    kernel  the name of a KernelFile
+    kernel  "naive", "v1", "v1_vector" or "v2"
 
     Nothing is raised. A file that can't be used is named, and our functions take the place of its.
     """
-    path = path_of()
-    if not path.exists():
-        print(f"{path.name} doesn't exist yet, so all functions are ours.")
-        return ()
-    try:
-        parts = parts_of(text_in(path), path.name)
-    except MyKernelError as error:
-        print(f"{error} All functions are ours.")
-        return ()
-    ours, known = pieces(KernelFile(kernel).text()), names_in(kernel)
-    wanted = {name for kind, name in ours if kind == "function"}
-    yours = []
-    for name in sorted(names_of_reader(parts) & wanted):
-        theirs, expected = parameters(parts["function", name]), parameters(ours["function", name])
-        if len(theirs) != len(expected):
-            taken, must = (", ".join(names) for names in (theirs, expected))
-            print(f"{path.name} is old: {name} takes ({taken}), and it must take ({must}).")
-        # A function for a later kernel, such as load_key with vector loads, doesn't fit into v1.
-        elif names_used(parts["function", name]) <= known:
-            yours.append(name)
-    print(f"{path.name}: {whose(wanted, set(yours))}")
-    return tuple(parts["function", name].strip() + "\n" for name in yours)
+    folder, found = folder_of(), {}
+    if old := old_file(folder):
+        print(f"{OLD.format(old)} All functions are ours.")
+        return {}
+    paths = [folder / f"{file}.py" for file in FILES[kernel]]
+    if not any(path.exists() for path in paths):
+        print(f"{folder.name} has no {paths[-1].name} yet, so all functions are ours.")
+    for path in paths:
+        try:
+            found[path.stem] = usable(path) if path.exists() else ()
+        except MyKernelError as error:
+            print(f"{error} All its functions are ours.")
+    return {file: functions for file, functions in found.items() if functions}
 
 
-def load(path: Path, kernel: str) -> KernelFile:
-    """A saved file as a backend for check; prints whose functions it has.
+def usable(path: Path) -> tuple[Source, ...]:
+    """The reader's functions of a file that can take the place of ours; prints why one can't."""
+    file, sources = path.stem, sources_in(path)
+    known = {*vars(template.made(file)), *sources}
+    for name, source in [*sources.items()]:
+        try:
+            tree = template.parsed(source)
+            template.require_same_arguments(tree, template.tree_of(file), file)
+            template.require_known_names(tree, known)
+        except KernelFileError as error:
+            print(f"{spoken(path)}: {error}. It is replaced with ours.")
+            del sources[name]
+    print(f"{spoken(path)}: {whose(file, sources)}")
+    return tuple(sources.values())
 
-    Raises MyKernelError, with one line, if it isn't there, is damaged, or lacks the kernel.
+
+def load(folder: Path, kernel: str) -> CudaBackend:
+    """The files in a folder as a backend for check: those there are take the place of ours.
+
+    Prints whose functions they have. Raises MyKernelError or KernelFileError, with one line, if
+    there is no file of the kernel, or one is damaged or lacks something.
     """
-    if not path.exists():
-        raise MyKernelError(f"{path} doesn't exist.")
-    text = text_in(path)
-    parts, wanted = parts_of(text, path), functions_in(KernelFile(kernel).text())
-    if missing := sorted(wanted - functions_in(text)):
-        raise MyKernelError(f"{path} isn't a complete {kernel}: it lacks {', '.join(missing)}.")
-    print(f"{path}: {whose(wanted, names_of_reader(parts) & wanted)}")
-    return KernelFile(kernel, text)
+    if old := old_file(folder):
+        raise MyKernelError(OLD.format(old))
+    paths = [path for file in FILES[kernel] if (path := folder / f"{file}.py").exists()]
+    if not paths:
+        names = " or ".join(f"{file}.py" for file in FILES[kernel])
+        raise MyKernelError(f"{folder} has no {names}.")
+    whole = {}
+    for path in paths:
+        yours = sources_in(path)
+        whole[path.stem] = (whole_file(path),)
+        print(f"{path}: {whose(path.stem, yours)}")
+    backend = BACKENDS[kernel].with_functions(**whole)
+    try:
+        backend.namespace()
+    except KernelFileError:
+        raise
+    except Exception as error:  # a reader's file may raise anything
+        words = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise MyKernelError(f"{folder} can't be executed: {words}") from None
+    return backend
+
+
+def whole_file(path: Path) -> Source:
+    """A file of the reader's. Raises MyKernelError if it lacks what ours has."""
+    source, ours = Source(text_in(path), str(path), 1), template.tree_of(path.stem)
+    theirs = template.parsed(source)
+    names = (
+        *template.functions_of(ours).keys() - template.functions_of(theirs).keys(),
+        *SET & template.constants(ours) - template.constants(theirs),
+    )
+    if names:
+        raise MyKernelError(f"{path} isn't complete: it lacks {', '.join(sorted(names))}.")
+    return source
+
+
+def write_kernel(path: str | Path, backend: CudaBackend, **sizes: object) -> None:
+    """Write a kernel as one file, so that `from kernel_v1 import *` gives what stands in it now.
+
+    sizes  other values for its constants
+
+    Raises KernelFileError as backend.namespace does.
+    """
+    backend.namespace(**sizes)
+    path, theirs, text = Path(path), dict(backend.mine), ""
+    yours: set[str] = set()
+    for file in FILES[backend.kernel]:
+        functions = last_of_each_name(theirs.get(file, ()))
+        texts = {name: source_of(function).text for name, function in functions.items()}
+        text += with_functions(without_kernel_imports(text_of(file)), texts) + "\n\n"
+        yours = yours - functions_in(text_of(file)).keys() | readers(functions.values()).keys()
+    path.write_text(with_constants(text, sizes).rstrip() + "\n", encoding="utf-8")
+    WRITTEN[path.resolve()] = yours
+    # Python keeps a module for as long as it runs, and compares only whole seconds of a file.
+    sys.modules.pop(path.stem, None)
+    Path(cache_from_source(str(path))).unlink(missing_ok=True)
+
+
+# Whose functions they are -------------------------------------------------------------------------
+
+
+def is_ours(function: object) -> bool:
+    """Whether it comes from one of our files, and not from a reader's cell or file."""
+    if isinstance(function, Source):
+        file, (name, *_) = Path(function.file), functions_in(function.text)
+    else:
+        code = getattr(getattr(function, "py_func", function), "__code__", None)
+        if code is None:
+            return False
+        file, name = Path(code.co_filename), code.co_name
+    if file.resolve() in WRITTEN:
+        return name not in WRITTEN[file.resolve()]
+    return file.parent == template.FOLDER or file == Path(plain_python.__file__)
+
+
+def is_unfinished(function: Callable) -> bool:
+    """Whether `...` is still in it."""
+    nodes = ast.walk(ast.parse(source_of(function).text))
+    return any(isinstance(node, ast.Expr) and ast.unparse(node) == "..." for node in nodes)
+
+
+def last_of_each_name(functions: Iterable[Callable | Source]) -> dict[str, Callable | Source]:
+    """Functions by name. A whole file that was loaded is none."""
+    names = [(list(functions_in(source_of(one).text)), one) for one in functions]
+    return {found[0]: one for found, one in names if len(found) == 1}
+
+
+def readers(functions: Iterable[Callable | Source]) -> dict[str, str]:
+    """The texts of those that aren't ours, by name."""
+    last = last_of_each_name(functions).items()
+    return {name: source_of(one).text for name, one in last if not is_ours(one)}
+
+
+def whose(file: str, yours: Iterable[str]) -> str:
+    """Which functions of a file that a reader can write are theirs, and which ours."""
+    blanks = {blank.function for blank in all_blanks().values() if blank.file == file}
+    both = {"Yours": sorted(yours), "Ours": sorted(blanks - {*yours})}
+    return " ".join(f"{who}: {', '.join(names)}." for who, names in both.items() if names)
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+def old_file(folder: Path) -> Path | None:
+    """What version 1.0 saved, in the place of the folder or beside it."""
+    places = folder, folder.with_suffix(".py")
+    return next((path for path in places if path.is_file() and not folder.is_dir()), None)
 
 
 def text_in(path: Path) -> str:
-    """Bytes that aren't UTF-8 are kept as they are; parts_of refuses them."""
+    """Bytes that aren't UTF-8 are kept as they are; sources_in refuses them."""
     return path.read_text(encoding="utf-8", errors="surrogateescape")
 
 
-def parts_of(text: str, name: object) -> dict[tuple[str, str], str]:
-    """The definitions of a saved file. Raises MyKernelError unless it is one, and Python."""
+def sources_in(path: Path) -> dict[str, Source]:
+    """The functions of a file that are the reader's, by name.
+
+    Raises MyKernelError if it isn't a saved file, or not Python.
+    """
+    text = text_in(path)
     try:
         text.encode()
+        nodes, yours = functions_in(text), names_of_reader(text)
     except UnicodeEncodeError:
-        raise MyKernelError(f"{name} is damaged: it isn't UTF-8.") from None
-    try:
-        parts = pieces(text)
-        yours = names_of_reader(parts)
+        raise MyKernelError(f"{spoken(path)} is damaged: it isn't UTF-8.") from None
     except (SyntaxError, ValueError) as error:
-        raise MyKernelError(f"{name} is damaged: {error}.") from None
-    if YOURS not in parts:
-        raise MyKernelError(f"{name} doesn't say whose functions it has: YOURS is missing.")
-    if lost := sorted(one for one in yours if ("function", one) not in parts):
-        raise MyKernelError(f"{name} is damaged: YOURS names {', '.join(lost)}, which it lacks.")
-    return parts
+        raise MyKernelError(f"{spoken(path)} is damaged: {error}.") from None
+    if lost := sorted(yours - nodes.keys()):
+        names = ", ".join(lost)
+        raise MyKernelError(f"{spoken(path)} is damaged: YOURS names {names}, which it lacks.")
+    theirs = [nodes[name] for name in sorted(yours)]
+    return {n.name: Source(excerpt(text, n), str(path), first_line(n)) for n in theirs}
 
 
-def names_of_reader(parts: Mapping[tuple[str, str], str]) -> set[str]:
-    """The names in YOURS. Raises ValueError if it is no tuple of names."""
-    if YOURS not in parts:
-        return set()
-    (node,) = ast.parse(parts[YOURS].strip()).body
-    names = ast.literal_eval(node.value)
+def names_of_reader(text: str) -> set[str]:
+    """The names in YOURS. Raises ValueError if it isn't there or is no tuple of names."""
+    values = [node.value for node in ast.parse(text).body if is_yours(node)]
+    if not values:
+        raise ValueError("it doesn't say whose functions it has, because YOURS is missing")
+    names = ast.literal_eval(values[0])
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"YOURS is {names!r}; it must be a tuple of names")
     return set(names)
 
 
-def names_in(kernel: str) -> set[str]:
-    """What a function of a kernel can use."""
-    return {*vars(KernelFile(kernel).module()), *dir(builtins)}
+def is_yours(node: ast.stmt) -> bool:
+    return template.is_constant(node) and node.targets[0].id == "YOURS"
 
 
-def parameters(function: str) -> list[str]:
-    (node,) = ast.parse(function.strip()).body
-    return [argument.arg for argument in node.args.args]
+def with_yours(text: str, names: Iterable[str]) -> str:
+    """One of our texts, with YOURS below its docstring."""
+    end = ast.parse(text).body[0].end_lineno
+    lines = text.splitlines()
+    yours = ["", "# Mine; all other functions came with the tutorial.", "YOURS = ("]
+    yours += [f'    "{name}",' for name in sorted(names)]
+    return "\n".join([*lines[:end], *yours, ")", *lines[end:]]) + "\n"
 
 
-def names_used(function: str) -> set[str]:
-    """The names that a function takes from its module."""
-    nodes = list(ast.walk(ast.parse(function.strip())))
-    names = [node for node in nodes if isinstance(node, ast.Name)]
-    own = {node.arg for node in nodes if isinstance(node, ast.arg)}
-    own |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
-    return {node.id for node in names} - own
-
-
-def names_of_blanks() -> set[str]:
-    return {blank.function for blank in all_blanks().values()}
-
-
-def whose(names: set[str], yours: set[str]) -> str:
-    """Which functions of a kernel that a reader can write are theirs, and which ours."""
-    ours = sorted(names & names_of_blanks() - yours)
-    words = [
-        f"{who}: {', '.join(of)}." for who, of in (("Yours", sorted(yours)), ("Ours", ours)) if of
-    ]
-    return " ".join(words)
-
-
-def loses(before: str, parts: Mapping[tuple[str, str], str]) -> bool:
-    """Whether a text has anything, apart from its constants, that the new file hasn't."""
+def loses(before: str, text: str) -> bool:
+    """Whether a text has anything that the new one hasn't."""
     try:
-        old = parts_of(before, "")
-    except MyKernelError:  # it is another file, or a damaged one
+        pieces = [piece for node, piece in pieces_of(before) if not is_yours(node)]
+    except (SyntaxError, ValueError):
         return True
-    functions = [(key, text) for key, text in old.items() if key[0] == "function"]
-    return len(old) < len(ast.parse(before).body) or any(
-        parts.get(key, "").strip() != text.strip() for key, text in functions
-    )
+    return any(piece not in text for piece in pieces)
 
 
 def keep_beside(path: Path, text: str) -> str:
-    """Write the text into my_kernel_1.py, or under the first number that is free; its name."""
+    """Write the text into v1_1.py, or under the first number that is free; its name."""
     number = 1
     while (beside := path.with_name(f"{path.stem}_{number}.py")).exists():
         number += 1
     beside.write_text(text, encoding="utf-8", errors="surrogateescape")
     return beside.name
+
+
+def spoken(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"

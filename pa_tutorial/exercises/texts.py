@@ -10,8 +10,8 @@ texts/NN_topic.toml holds those of a notebook, its blanks in their order, then i
     hints = ["first", "second"]      # Markdown, folded: the idea, then the way
     why = "One sentence below the answer; optional for an exercise."
 
-    [[qk_dot.wrong]]                 # changes of the answer, as in text_changes.py
-    old = "THREAD_GROUP_SIZE // 2"
+    [[qk_dot.wrong]]                 # one line of the answer changed: see changed_line.py
+    old = "THREAD_GROUP_SIZE // 2"   # without old, `new` is a whole function
     new = "WARP_SIZE // 2"
     why = "Markdown: what is wrong with it."
     says = "a piece of the verdict on a blank"
@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pa_tutorial.text_changes import Change
+from pa_tutorial.exercises.changed_line import with_changed_line
 
 FOLDER = Path(__file__).with_name("texts")
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
@@ -36,15 +36,19 @@ YOUR_CODE = "# your code"  # at the end of a line in a stub
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """The answer with one change, and why that is wrong. says: a piece of a blank's verdict."""
+    """The answer with one line changed, and why that is wrong.
+
+    old   a line of the answer, or a piece of one; "" if `new` is a whole function
+    says  a piece of a blank's verdict
+    """
 
     why: str
-    old: str
     new: str
+    old: str = ""
     says: str = ""
 
     def made_in(self, answer: str) -> str:
-        return Change(file="", old=self.old, new=self.new).made_in(answer)
+        return with_changed_line(answer, self.old, self.new) if self.old else self.new
 
 
 class Told:
