@@ -1,19 +1,27 @@
-"""Runs of the paged kernel for pictures, with the parts of their traces per array."""
+"""Runs of the paged kernel for pictures, with the parts of their traces.
+
+A reader's functions go in by the backend: run_v1(problem, backend=v1_backend.with_functions(...))
+"""
 
 from dataclasses import dataclass, replace
 from functools import cache
-from math import prod
 
 import numpy as np
 import torch
 
 from pa_tutorial.checks.problem import DecodeProblem
-from pa_tutorial.kernels.cuda_backends import PagedBackend, v2_backend
+from pa_tutorial.kernels.cuda_backends import (
+    CudaBackend,
+    PagedBackend,
+    PartitionedBackend,
+    v1_backend,
+    v2_backend,
+)
 from pa_tutorial.kernels.cuda_launch import PagedLaunch, PartitionedLaunch
 from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import MARKS, NAMES
-from pa_tutorial.kernels.loads import LoadsOf, element_loads
 from simt import Report, Snapshot, Trace
+from simt.trace import NO_TURN
 
 # The sizes in vLLM's documentation and in most models of its time: float16, heads of 128.
 REFERENCE = DecodeProblem(
@@ -30,8 +38,12 @@ REFERENCE = DecodeProblem(
 
 @dataclass(frozen=True)
 class Run:
-    """One launch of the kernel, with the trace of one thread block and snapshots of all."""
+    """One launch of the kernel, with the trace of one thread block and snapshots of all.
 
+    backend  of which the kernel is
+    """
+
+    backend: CudaBackend
     prepared: PagedLaunch
     report: Report
 
@@ -52,10 +64,6 @@ class Run:
     def kv_head(self) -> int:
         return self.head // self.geometry.NUM_QUERIES_PER_KV
 
-    def start_of_block(self, block: int) -> int:
-        """The first element of a physical block and this KV head, in either cache."""
-        return block * self["kv_block_stride"] + self.kv_head * self["kv_head_stride"]
-
     def __getitem__(self, name: str) -> object:
         """An argument of the kernel."""
         return self.prepared.arguments[name]
@@ -67,72 +75,64 @@ class Run:
 
 
 @cache
-def run_v1(problem: DecodeProblem, head: int = 0, loads: LoadsOf = element_loads) -> Run:
-    """Run paged_attention_v1 on a problem with all checks, tracing thread block (head, 0, 0)."""
-    return watched(PagedBackend(loads).prepare(problem.paged("vllm")), head)
+def run_v1(problem: DecodeProblem, head: int = 0, backend: PagedBackend = v1_backend) -> Run:
+    """Run v1 on a problem with all checks, tracing thread block (head, 0, 0)."""
+    return watched(backend, backend.prepare(problem.paged("vllm")), head)
 
 
-def watched(prepared: PagedLaunch, head: int = 0) -> Run:
-    """Run a launch of the kernel or of a changed one, tracing thread block (head, 0, 0)."""
-    names = (*NAMES, "red_smem", "q_vecs", "k_vecs", "qk")
-    return Run(prepared, prepared.simulate(trace=(head, 0, 0), watch=MARKS, names=names))
+def watched(backend: CudaBackend, prepared: PagedLaunch, head: int = 0) -> Run:
+    """Run a launch of the paged kernel, tracing thread block (head, 0, 0)."""
+    report = prepared.simulate(trace=(head, 0, 0), watch=MARKS, names=NAMES)
+    return Run(backend, prepared, report)
 
 
 @cache
-def run_v2(problem: DecodeProblem, partition_size: int) -> tuple[PartitionedLaunch, Report]:
-    """Run paged_attention_v2 up to its reduce kernel with all checks, and trace everything."""
-    prepared = v2_backend.prepare(problem.paged("vllm"), partition_size=partition_size)
+def run_v2(
+    problem: DecodeProblem, partition_size: int, backend: PartitionedBackend = v2_backend
+) -> tuple[PartitionedLaunch, Report]:
+    """Run v2 up to its reduce kernel with all checks, and trace everything."""
+    prepared = backend.prepare(problem.paged("vllm"), partition_size=partition_size)
     return prepared, prepared.partitions.simulate(trace="all", watch=MARKS, names=NAMES)
 
 
 def between(trace: Trace, after: str | None = None, before: str | None = None) -> Trace:
-    """What the kernel itself does between two marks, without its device functions."""
+    """What happens between two marks of the kernel, in the functions that it calls there, too."""
     lines = {
         m: node.lineno for s in trace.sources for node, marks in s.marks.items() for m in marks
     }
     first, last = lines[after] if after else 0, lines[before] if before else np.inf
-    there = [s.function == trace.kernel and first <= s.line < last for s in trace.sites]
-    return replace(trace, records=trace.records[np.array(there)[trace.records.place]])
+    # The place in the kernel: of the call that led to a function, or of the access itself.
+    calls = [next((place for place, turn in way if turn == NO_TURN), -1) for way in trace.ways]
+    called = np.array(calls)[trace.records.way]
+    place = np.where(called >= 0, called, trace.records.place)
+    line = np.array([site.line for site in trace.sites])[place]
+    return replace(trace, records=trace.records[(first <= line) & (line < last)])
 
 
 def of_function(trace: Trace, name: str) -> Trace:
-    """What the lines of one function do, either the kernel or a device function."""
-    there = [site.function == name for site in trace.sites]
-    return replace(trace, records=trace.records[np.array(there)[trace.records.place]])
+    """What a device function does, with the functions that it calls."""
+    own = np.array([site.function == name for site in trace.sites])
+    inside = np.array([any(own[place] for place, _ in way) for way in trace.ways], bool)
+    there = own[trace.records.place] | inside[trace.records.way]
+    return replace(trace, records=trace.records[there])
 
 
-def part_of_array(
-    trace: Trace, name: str, first_byte: int, shape: tuple[int, ...], item_bytes: int
-) -> Trace:
-    """The accesses to a part of a flat array, as if it were an array of this shape.
+def places(trace: Trace) -> tuple[np.ndarray, ...]:
+    """The index of the element at which each access begins, axis by axis; the trace must be of one
+    array."""
+    return trace.the_array().indices(trace.records.address)
 
-    first_byte  where the part begins, from the start of the array
-    item_bytes  bytes per item, which is larger than the kernel's if the item is a vec
 
-    An access to a piece of an item counts as an access to the item.
+def of_block(run: Run, cache: str, block: int) -> Trace:
+    """The reads of one physical block in "k_cache" or "v_cache"."""
+    reads = run.trace.only(array=cache)
+    return replace(reads, records=reads.records[places(reads)[0] == block])
+
+
+def softmax_lines(scores: Snapshot, weights: Snapshot, num_tokens: int) -> dict[str, np.ndarray]:
+    """One number per token: its score, the exp of that, and its weight.
+
+    scores, weights  snapshots at SCORES_DONE and WEIGHTS_DONE
     """
-    whole = trace.only(array=name)
-    array, records = whole.the_array(), whole.records
-    start, end = array.address + first_byte, array.address + first_byte + prod(shape) * item_bytes
-    records = records[(records.address >= start) & (records.address < end)].copy()
-    records.address -= (records.address - start) % item_bytes
-    records.num_bytes = np.maximum(records.num_bytes, item_bytes)
-    strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    item = np.dtype(f"V{item_bytes}")
-    part = replace(array, dtype=item, shape=shape, strides=strides, address=start)
-    arrays = tuple(part if one is array else one for one in trace.arrays)
-    return replace(whole, records=records, arrays=arrays)
-
-
-def keys_of_block(run: Run, block: int) -> Trace:
-    """The reads of K in one physical block, [HEAD_SIZE / X, BLOCK_SIZE, vecs]."""
-    g, first = run.geometry, run.start_of_block(block) * run.geometry.ITEMSIZE
-    shape = g.HEAD_SIZE // g.X, g.BLOCK_SIZE, g.X // g.VEC_SIZE
-    return part_of_array(run.trace, "k_cache", first, shape, g.VEC_SIZE * g.ITEMSIZE)
-
-
-def values_of_block(run: Run, block: int) -> Trace:
-    """The reads of V in one physical block, [HEAD_SIZE, vecs of a row]."""
-    g, first = run.geometry, run.start_of_block(block) * run.geometry.ITEMSIZE
-    shape = g.HEAD_SIZE, g.NUM_V_VECS_PER_ROW
-    return part_of_array(run.trace, "v_cache", first, shape, g.V_VEC_SIZE * g.ITEMSIZE)
+    qk, weight = (np.ma.filled(at["logits"], np.nan)[:num_tokens] for at in (scores, weights))
+    return {"qk": qk, "exp(qk - qk_max)": np.exp(qk - scores["qk_max"][0]), "weight": weight}

@@ -1,12 +1,20 @@
 """Figures of notebooks 08, 10, 12 and 13: which lanes read which bytes of K with one load, and what
 16 bytes hold."""
 
+from dataclasses import replace
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.checks.problem import DecodeProblem
-from pa_tutorial.kernels import cuda_backends
+from pa_tutorial.kernels.cuda_backends import (
+    CudaBackend,
+    naive_backend,
+    v1_backend,
+    v1_vector_backend,
+    v2_backend,
+)
 from pa_tutorial.kernels.geometry import VEC_BYTES
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, board, box, frame, note, span, write
@@ -14,30 +22,38 @@ from simt import Trace, different_sectors, global_traffic
 from simt.traffic import SECTOR
 
 KERNELS = {
-    "08 · one thread per token": cuda_backends.naive_backend,
-    "10 · v1, element by element": cuda_backends.v1_backend,
-    "12 · v1, vec by vec": cuda_backends.v1_vector_backend,
-    "13 · v2, vec by vec": cuda_backends.v2_backend,
+    "08 · one thread per token": naive_backend,
+    "10 · v1, element by element": v1_backend,
+    "12 · v1, vec by vec": v1_vector_backend,
+    "13 · v2, vec by vec": v2_backend,
 }
 LEFT, LINE = 0.23, 1.7  # room for words, in lengths of a line; the height of a line
 
 
 @style.styled
-def draw_key_bytes(problem: DecodeProblem, num_kernels: int, partition_size: int = 0) -> Figure:
+def draw_key_bytes(
+    problem: DecodeProblem,
+    num_kernels: int,
+    partition_size: int = 0,
+    backend: CudaBackend = v1_backend,
+) -> Figure:
     """The first load of K by each warp of head 0 of the first sequence: a panel per kernel.
 
     A line is piece 0 of every token of a block, 16 bytes each.
+
+    backend  its reader's functions are in every kernel that has them
     """
     step, num_blocks = problem.paged("vllm"), -(-problem.seq_lens[0] // problem.block_size)
     blocks = problem.block_tables()[0][0][:num_blocks]
     height = 0.55 + num_kernels * (0.3 + 0.42 * len(blocks))
     figure, panels = style.new_figure("", height, nrows=num_kernels, squeeze=False)
     line, shares = problem.block_size * VEC_BYTES, []
-    for axes, (name, backend) in zip(panels[:, 0], KERNELS.items(), strict=False):
-        if backend is cuda_backends.v2_backend:
-            launch = backend.prepare(step, partition_size=partition_size).partitions
+    for axes, (name, kernel) in zip(panels[:, 0], KERNELS.items(), strict=False):
+        theirs = replace(kernel, mine=backend.mine)
+        if kernel is v2_backend:
+            launch = theirs.prepare(step, partition_size=partition_size).partitions
         else:
-            launch = backend.prepare(step)
+            launch = theirs.prepare(step)
         warps = reads_of_warps(launch.simulate(trace="all", checks=()).trace)
         loads = [reads.only(instruction=int(reads.records.instruction.min())) for reads in warps]
         sectors, wanted = different_sectors(loads[0]), int(loads[0].records.num_bytes.sum())

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 
+from torch import Tensor
+
 from pa_tutorial.arguments import require
+from pa_tutorial.kernels.cuda_backends import PagedBackend, v1_vector_backend
 from pa_tutorial.kernels.cuda_launch import PagedLaunch
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.vectors import vector_loads
 from pa_tutorial.viz import style
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1
 from simt import Trace
@@ -14,9 +16,9 @@ from simt.microscope.panes import Axis, Pane, Tile
 from simt.snapshots import Index
 
 
-def reference_microscope() -> Microscope:
+def reference_microscope(backend: PagedBackend = v1_vector_backend) -> Microscope:
     """The kernel with vector loads at the reference sizes: figures/microscope.html."""
-    run = run_v1(REFERENCE, loads=vector_loads)
+    run = run_v1(REFERENCE, backend=backend)
     loads = sorted({*run.trace.only(array="k_cache", warp=2).records.instruction.tolist()})
     return run_microscope(run, loads[3])  # j = 3
 
@@ -35,13 +37,13 @@ def paged_panes(prepared: PagedLaunch, block: Index = (0, 0, 0)) -> tuple[Pane, 
 
     Raises ValueError for a launch of another kernel, or for a thread block that doesn't exist.
     """
-    whole = {"q", "k_cache", "v_cache", "kv_block_stride"} <= set(prepared.arguments)
     allowed = "of the paged kernel: v1, or the partitions of v2"
-    require(whole, "prepared", "a launch of another kernel", allowed)
+    is_paged = isinstance(prepared, PagedLaunch)
+    require(is_paged, "prepared", "a launch of another kernel", allowed)
     inside = len(block) == 3 and all(0 <= i < n for i, n in zip(block, prepared.grid, strict=True))
     require(inside, "block", block, f"in the grid {prepared.grid}")
-    g, (head, sequence, partition) = prepared.geometry, block
-    tiles = _tiles(prepared, block)
+    g = prepared.geometry
+    k_tiles, v_tiles = (_tiles(prepared, name, block) for name in ("k_cache", "v_cache"))
     row = g.BLOCK_SIZE * g.X
     k_rows = Axis("piece", g.HEAD_SIZE // g.X, row)
     k_columns = Axis("offset", g.BLOCK_SIZE, g.X), Axis("in piece", g.X, 1)
@@ -52,14 +54,14 @@ def paged_panes(prepared: PagedLaunch, block: Index = (0, 0, 0)) -> tuple[Pane, 
     v_title = f"V: a line is {g.X} rows of {g.BLOCK_SIZE} tokens; logical → physical block"
     of_k, of_v = _labels(g, k_element), _labels(g, v_element)
     return (
-        _head_pane(g, "q", sequence * prepared.arguments["q_stride"], head, sequence, g.VEC_SIZE),
-        Pane("k_cache", k_title, (k_rows,), k_columns, tiles, of_k, style.K),
-        Pane("v_cache", v_title, (v_rows,), v_columns, tiles, of_v, style.V),
-        _out_pane(prepared, head, sequence, partition),
+        _head_pane(prepared, "q", block, g.VEC_SIZE),
+        Pane("k_cache", k_title, (k_rows,), k_columns, k_tiles, of_k, style.K),
+        Pane("v_cache", v_title, (v_rows,), v_columns, v_tiles, of_v, style.V),
+        _head_pane(prepared, "tmp_out" if g.PARTITION_SIZE else "out", block, g.HEAD_SIZE),
     )
 
 
-def _tiles(prepared: PagedLaunch, block: Index) -> tuple[Tile, ...]:
+def _tiles(prepared: PagedLaunch, cache: str, block: Index) -> tuple[Tile, ...]:
     """The blocks that one thread block reads. A block that is in the table twice is one tile."""
     g, (head, sequence, partition), given = prepared.geometry, block, prepared.arguments
     kv_head = head // g.NUM_QUERIES_PER_KV
@@ -71,7 +73,7 @@ def _tiles(prepared: PagedLaunch, block: Index) -> tuple[Tile, ...]:
         logical_of.setdefault(physical, []).append(logical)
     tiles = []
     for physical, logical in logical_of.items():
-        start = physical * given["kv_block_stride"] + kv_head * given["kv_head_stride"]
+        start = start_of(given[cache], physical, kv_head)
         values = {"physical block": physical, "logical block": logical[0], "KV head": kv_head}
         names = " and ".join(map(str, logical))
         tiles.append(Tile(f"{names} → {physical}", start, values))
@@ -89,22 +91,21 @@ def _labels(geometry: Geometry, element: Mapping[str, int]) -> dict[str, dict[st
     }
 
 
-def _head_pane(
-    geometry: Geometry, array: str, start: int, head: int, sequence: int, run: int
-) -> Pane:
-    """One head of q or out in one line, with a gap after every `run` elements."""
-    size = geometry.HEAD_SIZE
+def _head_pane(prepared: PagedLaunch, array: str, block: Index, run: int) -> Pane:
+    """One head of q or of the output in one line, with a gap after every `run` elements.
+
+    In v2 the output is that of a partition, in tmp_out.
+    """
+    size, (head, sequence, partition) = prepared.geometry.HEAD_SIZE, block
     columns = Axis("vec", size // run, run), Axis("in vec", run, 1)
     values = {"sequence": sequence, "head": head}
     labels = {name: {name: 1} for name in values} | {"element": {"vec": run, "in vec": 1}}
-    tile = Tile("", start + head * size, values)
+    index = sequence, head, *[partition] * (array == "tmp_out")
+    tile = Tile("", start_of(prepared.arguments[array], *index), values)
     color = style.Q if array == "q" else style.OUT
     return Pane(array, f"{array}, one head", (), columns, (tile,), labels, color)
 
 
-def _out_pane(prepared: PagedLaunch, head: int, sequence: int, partition: int) -> Pane:
-    """v1's out, or in v2 the output of one partition."""
-    num_heads, _, num_partitions = prepared.grid
-    row = (sequence * num_heads + head) * num_partitions + partition
-    size = prepared.geometry.HEAD_SIZE
-    return _head_pane(prepared.geometry, "out", row * size - head * size, head, sequence, size)
+def start_of(tensor: Tensor, *index: int) -> int:
+    """The place of tensor[index][0, ...] in memory, counted in elements from the tensor's start."""
+    return sum(i * stride for i, stride in zip(index, tensor.stride(), strict=False))

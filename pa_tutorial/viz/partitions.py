@@ -17,12 +17,13 @@ from matplotlib.figure import Figure
 
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
-from pa_tutorial.kernels.intermediates import SCORES_DONE, SUM_DONE, WEIGHTS_DONE
+from pa_tutorial.kernels.cuda_backends import PartitionedBackend, v2_backend
+from pa_tutorial.kernels.intermediates import SCORES_DONE, WEIGHTS_DONE
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, board, box, cell, cells, note, plate, write
 from pa_tutorial.viz.first_kernel import BATCH
-from pa_tutorial.viz.kernel_runs import between, run_v1, run_v2
-from simt import Report, Trace
+from pa_tutorial.viz.kernel_runs import between, run_v1, run_v2, softmax_lines
+from simt import Trace
 from simt.gpus import H100
 
 SHOWN = 4  # elements of an output
@@ -128,9 +129,14 @@ def _draw_pieces(axes: Axes, pieces: Sequence[Piece], count: int) -> None:
 
 
 @style.styled
-def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Figure:
+def draw_split(
+    problem: DecodeProblem,
+    partition_size: int,
+    head: int = 0,
+    backend: PartitionedBackend = v2_backend,
+) -> Figure:
     """One head of a sequence: what each partition computes and leaves, and how it is merged."""
-    left, report = run_v2(problem, partition_size)
+    left, report = run_v2(problem, partition_size, backend)
     left.reduce.simulate()
     whole = run_v1(problem, head).prepared.out[0, head]
     # Both are rounded to the type of q, and bfloat16 has only 8 bits.
@@ -146,8 +152,10 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Fi
     corner = 0.0
     for partition, start in enumerate(starts):
         tokens = range(start, min(start + partition_size, seq_len))
-        lines = _lines(report, head, partition)
-        shown = np.sort(np.argsort(-lines[0][: len(tokens)])[:TOKENS_SHOWN])
+        block = head, 0, partition
+        (scores,), (weights,) = (report.at(where, block) for where in (SCORES_DONE, WEIGHTS_DONE))
+        lines = [*softmax_lines(scores, weights, len(tokens)).values()]
+        shown = np.sort(np.argsort(-lines[0])[:TOKENS_SHOWN])
         name = f"partition {partition}"
         name += f", {len(shown)} of its {len(tokens)} tokens" * (len(shown) < len(tokens))
         _tokens(axes, corner, name, shown + start, [line[shown] for line in lines])
@@ -164,13 +172,6 @@ def draw_split(problem: DecodeProblem, partition_size: int, head: int = 0) -> Fi
         note(axes, -0.2, y + 0.5 + 0.5 * (y >= len(before)), name, "right")
     board(axes, corner + SHOWN, 12.6)
     return figure
-
-
-def _lines(report: Report, head: int, partition: int) -> list[np.ndarray]:
-    """One number per token: the `logits` of one thread block at three moments."""
-    moments = SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-    snapshots = [report.at(where, (head, 0, partition))[0] for where in moments]
-    return [np.ma.filled(snapshot["logits"], np.nan) for snapshot in snapshots]
 
 
 def _tokens(axes: Axes, x: float, name: str, tokens: np.ndarray, lines: list[np.ndarray]) -> None:
@@ -195,7 +196,7 @@ def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:
     once. Read from the weights that it writes.
     """
     num_heads, num_seqs, num_partitions = trace.grid
-    writes = between(trace, SCORES_DONE, SUM_DONE).only(array="shared_mem", kind="write").records
+    writes = between(trace, SCORES_DONE, WEIGHTS_DONE).only(array="logits", kind="write").records
     found = np.zeros((num_seqs, num_partitions), int)
     for sequence, partition in np.ndindex(found.shape):
         block = num_heads * (sequence + num_seqs * partition)
@@ -204,9 +205,11 @@ def tokens_of_thread_blocks(trace: Trace) -> np.ndarray:
 
 
 @style.styled
-def draw_mixed(problem: DecodeProblem, partition_size: int) -> Figure:
+def draw_mixed(
+    problem: DecodeProblem, partition_size: int, backend: PartitionedBackend = v2_backend
+) -> Figure:
     """One head of a mixed batch: the thread blocks with tokens, and the ones without."""
-    found = tokens_of_thread_blocks(run_v2(problem, partition_size)[1].trace)
+    found = tokens_of_thread_blocks(run_v2(problem, partition_size, backend)[1].trace)
     num_seqs, num_partitions = found.shape
     figure, axes = style.new_figure(
         f"{(found == 0).sum()} of {found.size} thread blocks of each head return at once, "

@@ -1,6 +1,6 @@
 """The poster of v1, and of v2: which column moves what between memories, with which threads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -10,9 +10,8 @@ from matplotlib.patches import Circle
 
 from pa_tutorial.arguments import require
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
-from pa_tutorial.kernels.cuda_backends import PartitionedBackend
-from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
-from pa_tutorial.kernels.loads import element_loads
+from pa_tutorial.kernels.cuda_backends import PagedBackend, PartitionedBackend, v1_backend
+from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, WEIGHTS_DONE
 from pa_tutorial.viz import drawing, style
 from pa_tutorial.viz.drawing import add, arrow, write
 from pa_tutorial.viz.kernel_runs import Run, between, of_function, run_v1, watched
@@ -69,20 +68,27 @@ TITLES = {
 }
 
 
-def trace_of(run: Run, step: str) -> Trace:
-    """The accesses of a column in the trace."""
-    trace = run.trace
-    arrays = {"query": "q", "scores": "k_cache", "values": "v_cache", "output": "out"}
+def threads_of(run: Run, step: str) -> list[int]:
+    """The threads at work in a column, from the trace."""
+    out = "tmp_out" if run.geometry.PARTITION_SIZE else "out"
+    arrays = {"query": "q", "scores": "k_cache", "values": "v_cache", "output": out}
     if step in arrays:
-        return trace.only(array=arrays[step])
-    if step == "maximum":
-        return shuffles(between(trace, before=SCORES_DONE), trace.kernel)
-    marks = {"sum": (SCORES_DONE, SUM_DONE), "weights": (SUM_DONE, WEIGHTS_DONE)}
-    return between(trace, *marks.get(step, (ROWS_DONE,))).only(array="shared_mem")
+        found = run.trace.only(array=arrays[step])
+    elif step == "maximum":
+        found = of_function(run.trace, "block_max").only(kind="shuffle")
+    elif step == "warps":
+        found = between(run.trace, ROWS_DONE).only(space="shared")
+    else:
+        found = writes_of_logits(run.trace, first=step == "sum")
+    return np.unique(found.threads).tolist()
 
 
-def shuffles(trace: Trace, function: str) -> Trace:
-    return of_function(trace.only(kind="shuffle"), function)
+def writes_of_logits(trace: Trace, first: bool) -> Trace:
+    """After the scores, each logit is written twice: first its exp, at last its weight."""
+    writes = between(trace, SCORES_DONE, WEIGHTS_DONE).only(array="logits", kind="write")
+    records = writes.records if first else writes.records[::-1]
+    _, places = np.unique(records.address, return_index=True)
+    return replace(writes, records=records[places])
 
 
 @dataclass(frozen=True)
@@ -114,23 +120,23 @@ class Board:
 
 
 @cache
-def run_of_partition() -> Run:
+def run_of_partition(backend: PartitionedBackend) -> Run:
     """The paged kernel of v2 on the worked example: the thread block of partition 0, head 0."""
     size = WORKED_EXAMPLE.block_size
-    backend = PartitionedBackend(element_loads)
     launch = backend.prepare(WORKED_EXAMPLE.paged("vllm"), partition_size=size)
-    return watched(launch.partitions)
+    return watched(backend, launch.partitions)
 
 
 @style.styled
-def draw_poster(*here: str, partitions: bool = False) -> Figure:
+def draw_poster(*here: str, backend: PagedBackend | PartitionedBackend = v1_backend) -> Figure:
     """v1 on one page, for head 0 of the worked example: its steps across, the memories down.
 
-    here        names of the steps to frame, those of a key of TITLES; later steps are only named
-    partitions  draw v2 instead, with what the first partition's thread block stores
+    here     names of the steps to frame, those of a key of TITLES; later steps are only named
+    backend  whose run it is; of v2's, with what the first partition's thread block stores
     """
     require(here in TITLES, "here", here, f"one of {', '.join(map(str, TITLES))}")
-    run = run_of_partition() if partitions else run_v1(WORKED_EXAMPLE)
+    partitions = isinstance(backend, PartitionedBackend)
+    run = run_of_partition(backend) if partitions else run_v1(WORKED_EXAMPLE, backend=backend)
     title = TITLES[here]
     if partitions:
         title = "A thread block of v2 leaves a maximum, a sum and an output for the reduce kernel"
@@ -165,7 +171,7 @@ def _head(board: Board, number: int, step: Step, run: Run, is_here: bool) -> Non
     look = {"color": ink, "weight": "bold", "linespacing": 1.05, "va": "top"}
     write(board.axes, middle, 0.35, step.words, **look)
     if board.shows(step.name):
-        threads = np.unique(trace_of(run, step.name).threads).tolist()
+        threads = threads_of(run, step.name)
         _crew(board, step, threads, run)
         write(board.axes, middle, 1.18, len(threads))
 

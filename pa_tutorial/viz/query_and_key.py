@@ -1,22 +1,21 @@
 """The figures of notebook 10: which thread reads which bytes of q and K, and q times k."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.checks.problem import DecodeProblem
-from pa_tutorial.kernels.cuda_backends import v1_backend
-from pa_tutorial.kernels.cuda_launch import flat
+from pa_tutorial.kernels.cuda_backends import CudaBackend, PagedBackend, v1_backend
+from pa_tutorial.kernels.cuda_launch import PagedLaunch, as_stored
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.loads import LoadsOf, element_loads
-from pa_tutorial.kernels.paged_attention import paged_attention
 from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, plural, span, write
-from pa_tutorial.viz.kernel_runs import REFERENCE, Run, keys_of_block, watched
+from pa_tutorial.viz.kernel_runs import REFERENCE, Run, of_block, places
 from simt import Snapshot, Trace, shared_traffic
 from simt.traffic import NUM_BANKS, WORD
 
@@ -26,16 +25,16 @@ def draw_blocks_of_warps(run: Run) -> Figure:
     """Which warp reads K of which block, and which threads handle which token in it."""
     (table,), geometry = run["block_tables"].tolist(), run.geometry
     reads = run.trace.only(array="k_cache")
-    element = reads.the_array().indices(reads.records.address)[0]
-    physical = element // run["kv_block_stride"]
+    physical = places(reads)[0]
     used = {*physical.tolist()}
     table = [number for number in table if number in used]
     readers = {b: np.unique(reads.records.warp[physical == b]).tolist() for b in used}
-    figure, axes = style.new_figure(
-        f"Warp w takes blocks w, w + {geometry.NUM_WARPS}, …, "
-        f"and in a block each group of {geometry.THREAD_GROUP_SIZE} threads takes a token",
-        2.4,
-    )
+    in_turn = [[block_idx % geometry.NUM_WARPS] for block_idx in range(len(table))]
+    who = f"Warp w takes blocks w, w + {geometry.NUM_WARPS}, …, "
+    if [readers[number] for number in table] != in_turn:
+        who = f"{geometry.NUM_WARPS} warps share {plural(len(table), 'block')}, "
+    who += f"and in a block each group of {geometry.THREAD_GROUP_SIZE} threads takes a token"
+    figure, axes = style.new_figure(who, 2.4)
     board(axes, len(table), geometry.NUM_WARPS + 3.4, top=-0.8)
     note(axes, 0, -0.45, "logical block index", "left")
     for block_idx, number in enumerate(table):
@@ -47,70 +46,71 @@ def draw_blocks_of_warps(run: Run) -> Figure:
             cell(axes, block_idx, warp + 0.8, color, f"block {number}" if here else "")
     for warp in range(geometry.NUM_WARPS):
         note(axes, -0.1, warp + 1.3, f"warp {warp}", "right")
-    _tokens_of_block(axes, run, table[1], len(table), geometry.NUM_WARPS + 2.2)
+    _tokens_of_block(axes, run, table[:2][-1], len(table), geometry.NUM_WARPS + 2.2)
     return figure
 
 
 def _tokens_of_block(axes: Axes, run: Run, block: int, width: float, y: float) -> None:
-    """The tokens of the block with logical index 1, with the threads that read their K."""
-    keys = keys_of_block(run, block)
-    _, token, _ = keys.the_array().indices(keys.records.address)
+    """The tokens of a block, with the threads that read their K."""
+    keys = of_block(run, "k_cache", block)
+    *_, token, _ = places(keys)
     size = run.geometry.BLOCK_SIZE
     words = f"block {block}: the threads that read the K of its {size} tokens"
     note(axes, 0, y - 0.4, words, "left")
     for offset in range(size):
-        threads = np.unique(keys.threads[token == offset])
+        threads = np.unique(keys.threads[token == offset]).tolist()
+        words = span(threads) if threads else "none"
         face = style.lighter(style.K, 0.3 + 0.35 * (offset % 2))
-        box(axes, offset * width / size, y, width / size, 1, face, span(threads))
+        box(axes, offset * width / size, y, width / size, 1, face, words)
 
 
-def key_terms(run: Run, thread: int, block: int, j: int) -> dict[str, int]:
-    """The terms of the offset of vec j of a thread, in elements, as notebook 10 writes them."""
-    g = run.geometry
-    physical_block_offset = thread // g.THREAD_GROUP_SIZE % g.BLOCK_SIZE
-    vec = (thread % g.THREAD_GROUP_SIZE + j * g.THREAD_GROUP_SIZE) * g.VEC_SIZE
+def vecs_read(run: Run, thread: int, block: int) -> list[tuple[int, ...]]:
+    """The vecs of K that a thread reads in a block, in the order of the trace: the index in k_cache
+    of the first element of each."""
+    reads, size = of_block(run, "k_cache", block), run.geometry.VEC_SIZE
+    *index, element = (axis[reads.threads == thread] for axis in places(reads))
+    vecs = zip(*(axis.tolist() for axis in (*index, element // size * size)), strict=True)
+    return list(dict.fromkeys(vecs))
+
+
+def key_terms(run: Run, vec: tuple[int, ...]) -> dict[str, int]:
+    """The terms of the offset of a vec, in elements, as notebook 10 writes them."""
+    terms = (i * step for i, step in zip(vec, run["k_cache"].stride(), strict=True))
+    block, head, piece, token, element = terms
     return {
-        "block * of_block": block * run["kv_block_stride"],
-        "kv_head_idx * of_head": run.kv_head * run["kv_head_stride"],
-        "token * of_token": physical_block_offset * g.X,
-        "element // X * of_piece": vec // g.X * g.BLOCK_SIZE * g.X,
-        "element % X": vec % g.X,
+        "block * of_block": block,
+        "kv_head_idx * of_head": head,
+        "token * of_token": token,
+        "element // X * of_piece": piece,
+        "element % X": element,
     }
-
-
-def key_offsets(run: Run, thread: int, block: int) -> list[int]:
-    """The first element of each vec that a thread reads in a block, in the order of the trace."""
-    reads, g = run.trace.only(array="k_cache"), run.geometry
-    element = reads.the_array().indices(reads.records.address)[0]
-    first = run.start_of_block(block)
-    here = (element >= first) & (element < first + g.HEAD_SIZE * g.BLOCK_SIZE)
-    return element[here & (reads.threads == thread)][:: g.VEC_SIZE].tolist()
 
 
 @style.styled
 def draw_key_address(run: Run, thread: int, block: int) -> Figure:
-    """From the pool to a vec: each term of the address is a step into the picture."""
-    g, offsets = run.geometry, key_offsets(run, thread, block)
-    last = len(offsets) - 1
-    terms = key_terms(run, thread, block, last)
+    """From the pool to a vec: each term of the address is a step into the picture.
+
+    thread  if it doesn't read this block, the first that does takes its place
+    """
+    g, readers = run.geometry, of_block(run, "k_cache", block).threads
+    thread = thread if thread in readers else int(readers.min())
+    vecs = vecs_read(run, thread, block)
+    terms = key_terms(run, vecs[-1])
     figure, axes = style.new_figure(
-        f"Five terms add up to element {offsets[last]} of k_cache, "
-        f"where thread {thread} reads its vec j = {last}",
+        f"Five terms add up to element {sum(terms.values())} of k_cache, "
+        f"where thread {thread} reads its vec j = {len(vecs) - 1}",
         3.2 + 0.22 * g.HEAD_SIZE // g.X,
     )
     columns, top = g.BLOCK_SIZE * g.X // g.VEC_SIZE, 6.4
     bottom = top + g.HEAD_SIZE // g.X + 0.25
     board(axes, columns, bottom + 0.9, top=-0.9)
-    num_blocks = run["k_cache"].numel() // run["kv_block_stride"]
-    num_kv_heads = run["kv_block_stride"] // run["kv_head_stride"]
+    num_blocks, num_kv_heads, *_ = run["k_cache"].shape
     names, values = list(terms), list(terms.values())
     _level(axes, 0, num_blocks, block, columns, "block", f"{names[0]} = {values[0]}")
     _level(axes, 2.2, num_kv_heads, run.kv_head, columns, "KV head", f"{names[1]} = {values[1]}")
-    keys = keys_of_block(run, block)
-    mine = replace(keys, records=keys.records[keys.threads == thread])
-    order = list(dict.fromkeys(zip(*mine.the_array().indices(mine.records.address), strict=True)))
+    order = [(piece, token, element // g.VEC_SIZE) for _, _, piece, token, element in vecs]
     per_piece = g.X // g.VEC_SIZE
-    token = thread // g.THREAD_GROUP_SIZE % g.BLOCK_SIZE
+    token = order[-1][1]
     write(axes, 0, top - 1.75, f"{names[2]} = {values[2]}: the column of the token", "left")
     below = f"{names[3]} = {values[3]}: the row of the piece;   {names[4]} = {values[4]}: the vec"
     write(axes, 0, top - 1.1, below, "left")
@@ -148,44 +148,26 @@ def _level(
         axes.plot((corner, edge), (y + 1, y + 1.75), color=style.QUIET, linewidth=0.8)
 
 
-class PlainGeometry(Geometry):
-    """X = HEAD_SIZE turns vLLM's layout of K into the plain one: a token's elements contiguous."""
-
-    @property
-    def X(self) -> int:
-        return self.head_size
-
-
-@dataclass(frozen=True)
-class PaddedGeometry(Geometry):
-    """Each thread's share of q_vecs ends in this number of unused vecs."""
-
-    padding: int = 0
-
-    @property
-    def q_vecs_shape(self) -> tuple[int, int, int]:
-        threads, vecs, elements = super().q_vecs_shape
-        return threads, vecs + self.padding, elements
-
-
-def plain_key_trace(run: Run, loads: LoadsOf = element_loads) -> Trace:
+def plain_key_trace(run: Run) -> Trace:
     """The reads of K of the same kernel, over the same tokens in the plain layout.
-
-    loads  the loads of `run`
 
     Raises AssertionError if the output differs from the output of `run`.
     """
-    g, prepared = run.geometry, run.prepared
-    x = g.X
-    arguments = dict(prepared.arguments)
-    k = arguments["k_cache"].reshape(-1, g.HEAD_SIZE // x, g.BLOCK_SIZE, x)
-    arguments["k_cache"] = flat(k.transpose(1, 2).contiguous())  # [block and head, token, element]
-    arguments["out"] = flat(out := prepared.out.clone().fill_(float("nan")))
-    kernel = paged_attention(PlainGeometry(**vars(g)), loads)
-    again = replace(prepared, kernel=kernel, arguments=arguments)
-    report = again.simulate(trace=0)
+    prepared, head_size = run.prepared, run.geometry.HEAD_SIZE
+    # One piece with all elements of a token: X = HEAD_SIZE.
+    plain = run["k_cache"].transpose(2, 3).flatten(3).unsqueeze(2)
+    out = torch.full_like(prepared.out, torch.nan)
+    arguments = prepared.arguments | {"k_cache": plain, "out": as_stored(out)}
+    again = replace(prepared, arguments=arguments, out=out)
+    report = with_sizes(run.backend, again, X=head_size).simulate(trace=0)
     assert (out == prepared.out).all(), "another layout of K must not change the output"
     return report.trace.only(array="k_cache")
+
+
+def with_sizes(backend: CudaBackend, launch: PagedLaunch, **sizes: object) -> PagedLaunch:
+    """A launch of v1 with other values for constants of its file."""
+    namespace = backend.namespace(**launch.geometry.sizes, **sizes)
+    return replace(launch, namespace=namespace, kernel=namespace.paged_attention_v1)
 
 
 def one_block(geometry: Geometry) -> DecodeProblem:
@@ -196,28 +178,23 @@ def one_block(geometry: Geometry) -> DecodeProblem:
 
 
 @cache
-def padded_run(geometry: Geometry, padding: int) -> Run:
-    """The kernel on one full block of tokens; `padding` unused vecs end each share in q_vecs."""
+def query_reads(geometry: Geometry, padding: int, backend: PagedBackend) -> Trace:
+    """How the first warp reads q_vecs for one key token of each thread group, if `padding` unused
+    vecs end each share."""
     step = one_block(geometry).paged("vllm")
-    launch = v1_backend.prepare(step, num_threads=geometry.num_threads)
-    if padding:
-        padded = PaddedGeometry(**vars(launch.geometry), padding=padding)
-        launch = replace(launch, kernel=paged_attention(padded, element_loads))
-    return watched(launch)
-
-
-def query_reads(geometry: Geometry, padding: int = 0) -> Trace:
-    """How the first warp reads q_vecs in the kernel, for one key token of each thread group."""
-    return padded_run(geometry, padding).trace.only(array="q_vecs", kind="read", warp=0)
+    launch = backend.prepare(step, num_threads=geometry.num_threads)
+    shares, vecs, size = geometry.q_vecs_shape
+    padded = with_sizes(backend, launch, Q_VECS_SHAPE=(shares, vecs + padding, size))
+    return padded.traced().only(array="q_vecs", kind="read", warp=0)
 
 
 @style.styled
-def draw_query_banks(geometry: Geometry) -> Figure:
+def draw_query_banks(geometry: Geometry, backend: PagedBackend = v1_backend) -> Figure:
     """q_vecs in its banks, and the first read of it: as in vLLM, and with one vec of padding."""
     rows, wavefronts = geometry.THREAD_GROUP_SIZE, []
     figure, panels = style.new_figure("", 0.9 + 0.5 * rows, nrows=2)
     for axes, padding in zip(panels, (0, 1), strict=True):
-        reads = query_reads(geometry, padding)
+        reads = query_reads(geometry, padding, backend)
         first = reads.only(instruction=int(reads.records.instruction.min()))
         wavefronts.append(shared_traffic(first).total("wavefronts"))
         words = "as in vLLM" if padding == 0 else "one vec more in each share"

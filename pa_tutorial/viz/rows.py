@@ -4,18 +4,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pa_tutorial.kernels.cuda_backends import PagedBackend, v1_backend
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.viz import style
+from pa_tutorial.viz.accesses import owners
 from pa_tutorial.viz.drawing import SMALL, board, box, cell, cells, note, span, write
 from pa_tutorial.viz.kernel_runs import (
     REFERENCE,
     Run,
     between,
-    keys_of_block,
-    of_function,
+    of_block,
+    places,
     run_v1,
-    values_of_block,
+    softmax_lines,
 )
 from simt.gpus import WARP_SIZE
 
@@ -24,63 +26,69 @@ GAP = 0.4  # cells between the rows of V of two iterations
 
 
 def weights_read(run: Run, block: int, lane: int) -> list[int]:
-    """The tokens of a block, by their offset in it, whose weights a lane reads: its logits_vec."""
-    values = values_of_block(run, block).records
-    warp, first = int(values.warp[0]), int(values.instruction.min())
-    of_warp = run.trace.only(array="v_cache", warp=warp).records.instruction
-    before = int(of_warp[of_warp < first].max(initial=-1))  # the V of the warp's last block
-    reads = of_function(run.trace.only(space="shared", kind="read", warp=warp), "load_logits")
-    (tokens,) = reads.the_array().indices(reads.records.address)
-    at = reads.records.instruction
-    here = (reads.records.lane == lane) & (at > before) & (at < first)
-    block_idx = run["block_tables"][0].tolist().index(block)
-    return (tokens[here] - block_idx * run.geometry.BLOCK_SIZE).tolist()
+    """The tokens of a block, by their offset in it, whose weights a lane reads."""
+    reads = between(run.trace, WEIGHTS_DONE, ROWS_DONE).only(array="logits", kind="read")
+    readers, size = owners(reads), run.geometry.BLOCK_SIZE
+    first = run["block_tables"][0].tolist().index(block) * size
+    of_token = [{t % WARP_SIZE for t in readers.get(first + offset, ())} for offset in range(size)]
+    return [offset for offset in range(size) if lane in of_token[offset]]
+
+
+def lanes_of_rows(run: Run, block: int) -> dict[tuple[int, int], list[int]]:
+    """(row, vec of the row) -> the lanes that read it, in one block of V."""
+    reads = of_block(run, "v_cache", block)
+    *_, rows, offsets = places(reads)
+    found: dict[tuple[int, int], set[int]] = {}
+    vecs = offsets // run.geometry.V_VEC_SIZE
+    for row, vec, lane in zip(rows.tolist(), vecs.tolist(), reads.records.lane, strict=True):
+        found.setdefault((row, vec), set()).add(int(lane))
+    return {place: sorted(lanes) for place, lanes in found.items()}
 
 
 @style.styled
 def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
     """One block: above, the weights that a lane reads; below, its first two rows of V and its last,
     each with the row after it."""
-    g, reads = run.geometry, values_of_block(run, block)
-    rows, vecs = reads.the_array().indices(reads.records.address)
-    lanes = reads.records.lane.tolist()
-    owner = dict(zip(zip(rows.tolist(), vecs.tolist(), strict=True), lanes, strict=True))
-    mine = sorted(row for (row, _), one in owner.items() if one == lane)
+    g, lanes = run.geometry, lanes_of_rows(run, block)
+    mine = sorted({row for (row, _), readers in lanes.items() if lane in readers})
     tokens = weights_read(run, block, lane)
-    title = f"Lane {lane} takes tokens {tokens[0]} to {tokens[-1]} of every "
-    title += f"{g.NUM_ROWS_PER_ITER}th row of V, and has {len(mine)} sums in its accs"
+    steps = {*np.diff(mine).tolist()}
+    which = f"of every {steps.pop()}th row" if len(steps) == 1 else f"of {len(mine)} rows"
+    title = f"Lane {lane} takes tokens {tokens[0]} to {tokens[-1]} {which} of V, "
+    title += f"and has {len(mine)} sums in its accs"
     figure, axes = style.new_figure(title, 3.4)
     for token in range(g.BLOCK_SIZE):
         shade = style.LOGITS if token in tokens else style.lighter(style.LOGITS, 0.75)
         cell(axes, token, 0, shade, token)
     note(axes, -0.2, 0.5, "weight of token", "right")
     y = 1.5
-    for turn in (0, 1, len(mine) - 1):
-        if turn == len(mine) - 1:
+    for turn in sorted({0, min(1, len(mine) - 1), len(mine) - 1}):
+        if turn == len(mine) - 1 > 1:
             note(axes, g.BLOCK_SIZE / 2, y - 0.15, "…", weight="bold")
             y += 0.3
         write(axes, g.BLOCK_SIZE + 0.3, y + 0.5, f"accs[{turn}]", "left")
-        for row in (mine[turn], mine[turn] + 1):
+        for row in range(mine[turn], min(mine[turn] + 2, g.HEAD_SIZE)):
             note(axes, -0.2, y + 0.5, f"row {row}", "right")
             for vec in range(g.NUM_V_VECS_PER_ROW):
-                one, wide = owner[row, vec], g.V_VEC_SIZE
-                shade = style.V if one == lane else style.lighter(style.V, 0.75)
-                box(axes, vec * wide, y, wide, 1, shade, f"lane {one}", linewidth=1.2)
+                readers, wide = lanes.get((row, vec), []), g.V_VEC_SIZE
+                shade = style.V if lane in readers else style.lighter(style.V, 0.75)
+                words = f"lane {', '.join(map(str, readers))}"
+                box(axes, vec * wide, y, wide, 1, shade, words, linewidth=1.2)
             y += 1
         y += 0.5
     board(axes, g.BLOCK_SIZE + 2, y)
     return figure
 
 
-def draw_reference_value_rows() -> Figure:
+def draw_reference_value_rows(backend: PagedBackend = v1_backend) -> Figure:
     (table,), _ = REFERENCE.block_tables()
-    return draw_value_rows(run_v1(REFERENCE), table[0], lane=0)
+    return draw_value_rows(run_v1(REFERENCE, backend=backend), table[0], lane=0)
 
 
 def writers(run: Run) -> dict[int, int]:
     """token -> the thread that writes its score, from the trace."""
-    writes = between(run.trace, before=SCORES_DONE).only(array="shared_mem", kind="write")
-    (tokens,) = writes.the_array().indices(writes.records.address)
+    writes = between(run.trace, before=SCORES_DONE).only(array="logits", kind="write")
+    (tokens,) = places(writes)
     return dict(zip(tokens.tolist(), writes.threads.tolist(), strict=True))
 
 
@@ -89,20 +97,10 @@ def threads_of_scores(run: Run) -> dict[int, list[int]]:
     table, size = run["block_tables"][0].tolist(), run.geometry.BLOCK_SIZE
     threads = {}
     for token, writer in writers(run).items():
-        keys = keys_of_block(run, table[token // size])
-        _, offset, _ = keys.the_array().indices(keys.records.address)
+        keys = of_block(run, "k_cache", table[token // size])
+        _, _, _, offset, _ = places(keys)
         threads[token] = sorted({writer, *keys.threads[offset == token % size].tolist()})
     return threads
-
-
-def softmax_lines(run: Run) -> dict[str, np.ndarray]:
-    """One number per token: the shared array logits at three moments of the kernel."""
-    seq_len = int(run["seq_lens"][0])
-    moments = {"qk": SCORES_DONE, "exp(qk - qk_max)": SUM_DONE, "weight": WEIGHTS_DONE}
-    return {
-        name: np.ma.filled(run.snapshot(where)["logits"], np.nan)[:seq_len]
-        for name, where in moments.items()
-    }
 
 
 @style.styled
@@ -122,7 +120,7 @@ def draw_whole_kernel(run: Run) -> Figure:
         note(axes, -0.15, y + 0.5, name, "right")
         for column, text in enumerate(texts):
             note(axes, column + 0.5, y + 0.5, text, size=SMALL)
-    lines = softmax_lines(run)
+    lines = softmax_lines(run.snapshot(SCORES_DONE), run.snapshot(WEIGHTS_DONE), seq_len)
     for number, (name, values) in enumerate(lines.items()):
         shade = style.lighter(style.LOGITS, 0.75 - 0.25 * number) if number < 2 else style.LOGITS
         _line(axes, number + 3.1, name, [f"{value:.2f}" for value in values], shade)
@@ -151,9 +149,8 @@ def _line(axes: Axes, y: float, name: str, texts: list[str], color: str) -> None
 def value_of(run: Run, token: int, row: int) -> float:
     """V of a token of sequence 0, read from the cache."""
     block_idx, offset = divmod(token, run.geometry.BLOCK_SIZE)
-    start = run.start_of_block(int(run["block_tables"][0, block_idx]))
-    place = start + row * run.geometry.BLOCK_SIZE + offset
-    return as_float(run["v_cache"][place].numpy()).item()
+    block = run["block_tables"][0, block_idx]
+    return as_float(run["v_cache"][block, run.kv_head, row, offset].numpy()).item()
 
 
 def _values_and_output(axes: Axes, run: Run, accs: np.ndarray, seq_len: int, y: float) -> None:

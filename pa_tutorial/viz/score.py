@@ -1,19 +1,20 @@
 """The score of the walk's kernels from 08 to 13: one line per kernel, for the same decode step.
 
-A notebook runs its kernel on STEP with a trace, and prints its line below the earlier notebooks'.
+A notebook prints the line of its kernel on STEP below the earlier notebooks'.
 The committed lines are in score.json.
 """
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
 from pa_tutorial.kernels.compiled.report import RECORDING, UNKNOWN, answer, compiled
+from pa_tutorial.kernels.cuda_launch import CudaLaunch, PartitionedLaunch
 from pa_tutorial.viz.kernel_runs import REFERENCE
-from simt import Report, global_traffic, shared_traffic
+from simt import Trace, global_traffic, shared_traffic
 from simt.launch_options import MAX_SHARED
 from simt.ptx import run_ptx
 from simt.tables import Table
@@ -41,25 +42,21 @@ NOTE = (
 )
 
 
-def score(
-    name: str, reports: Report | Sequence[Report], kernel: Callable, *arguments: object
-) -> Table:
+def score(name: str, launch: CudaLaunch | PartitionedLaunch) -> Table:
     """The lines up to this kernel's: its costs on STEP, and what the compiler made of it.
 
-    name     name of the line: "naive", "v1", …
-    reports  reports of the kernel's launch or launches, with trace="all"
-    kernel   a @cuda.jit kernel, made for the sizes of STEP, and the `arguments` of its launch
-             (v2: of the paged kernel, whose report comes first)
+    name    name of the line: "naive", "v1", …
+    launch  of the kernel on STEP, of which this runs every thread block in the simulator
 
     Instructions as compiled and registers per thread are for an H100 (kernels/compiled/report.py).
     Where there is no such compiler, a kernel with the recorded counts gets the recorded numbers;
     any other gets ?.
     """
     recorded = json.loads(FILE.read_text(encoding="utf-8"))
-    reports = [reports] if isinstance(reports, Report) else reports
-    counts = counts_of(reports)
-    made = as_compiled(name, kernel, arguments, reports[0], recorded.get(name), counts)
-    row = [name, *counts, *made]
+    is_v2 = isinstance(launch, PartitionedLaunch)
+    launches = (launch.partitions, launch.reduce) if is_v2 else (launch,)
+    counts = counts_of([one.simulate(trace="all", checks=()).trace for one in launches])
+    row = [name, *counts, *as_compiled(name, launches[0], recorded.get(name), counts)]
     if RECORDING in os.environ:
         recorded[name] = row
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in recorded.items()]
@@ -69,9 +66,8 @@ def score(
     return Table(TITLE, COLUMNS, tuple(map(tuple, [*before, row])), note=NOTE)
 
 
-def counts_of(reports: Sequence[Report]) -> list[int]:
+def counts_of(traces: Sequence[Trace]) -> list[int]:
     """The numbers of a line that come from traces, summed over the launches."""
-    traces = [report.trace for report in reports]
     first = traces[0]
     caches = [global_traffic(first.only(array=name)) for name in ("k_cache", "v_cache")]
     return [
@@ -84,18 +80,14 @@ def counts_of(reports: Sequence[Report]) -> list[int]:
 
 
 def as_compiled(
-    name: str,
-    kernel: Callable,
-    arguments: Sequence[object],
-    report: Report,
-    recorded: Sequence[object] | None,
-    counts: list[int],
+    name: str, launch: CudaLaunch, recorded: Sequence[object] | None, counts: list[int]
 ) -> Sequence[int | str]:
     """Warp instructions and registers on an H100."""
+    kernel, arguments = launch.kernel, tuple(launch.arguments.values())
 
     def ask() -> list[int]:
         made = compiled(kernel, *arguments)
-        size = report.grid, report.block
+        size = launch.grid, launch.geometry.NUM_THREADS
         # How much shared memory there is doesn't change what is executed.
         options = {"shared_bytes": MAX_SHARED // 2, "checks": (), "text": made.ptx}
         return [run_ptx(kernel, *size, *arguments, **options).num_issued, made.registers]
