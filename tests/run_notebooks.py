@@ -18,7 +18,7 @@ from tests.warm_kernels import start_kernel
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 CELL_TIMEOUT = 300  # seconds
-NOT_THERE = "nowhere/my_kernel.py"  # a reader's own is left alone
+NOT_THERE = "nowhere/my_kernel"  # a reader's own is left alone
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
