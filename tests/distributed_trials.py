@@ -37,7 +37,7 @@ def run_on_ranks(name: str) -> str:
 
 
 def changed_sources() -> dict[str, str]:
-    """Module name -> source, of the wrong example that is applied now."""
+    """File -> its text, of the wrong example that is applied now."""
     from tests.wrong_examples import _ChangedFinder
 
     finders = [finder for finder in sys.meta_path if isinstance(finder, _ChangedFinder)]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from pa_tutorial.coursework.window import files
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.printing import print_anything
 from tests.wrong_examples import load_examples
@@ -18,16 +17,12 @@ INDEX = Path(__file__).parent.parent / "notebooks" / "INDEX.md"
 
 
 def every_change() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Whose it is, and what makes it: of wrong examples, exercises and the assignment."""
+    """Whose it is, and what makes it: of wrong examples and of exercises."""
     for example in load_examples():
         yield f"wrong example {example.name}", example.sources
     for exercise in EXERCISES.values():
         for wrong in exercise.wrong:
             yield f"exercise {exercise.name}: {wrong.why}", partial(wrong.made_in, exercise.source)
-    yield "window: starter", files.starter_files
-    yield "window: solution", files.solution_files
-    for wrong in files.WRONG:
-        yield f"window: {wrong.name}: {wrong.why}", partial(files.solution_files, wrong.changes)
 
 
 def lost_changes() -> list[str]:

@@ -1,9 +1,11 @@
 """Plant small mistakes at random, one at a time, and see which the tests of their room notice.
 
-`python -m tests.planted` takes the code of this clone: 12 mistakes in each of five rooms, the same
-for the same seed. `--of` takes another clone's code; `--within` plants them, and runs the tests, in
-a copy of another clone, so that the tests before and after a change can be compared. It takes half
-an hour or more.
+`python -m tests.planted` takes the code of this clone: 12 mistakes in each of six rooms, the same
+for the same seed; in the kernels' room, only in the files of the CUDA kernels. `--of` takes another
+clone's code; `--within` plants them, and runs the tests, in a copy of another clone, so that the
+tests before and after a change can be compared. It takes half an hour or more.
+
+    python -m tests.planted --rooms kernels --count 60
 """
 
 import argparse
@@ -17,11 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pa_tutorial.kernels.template import FILES, FLOAT8
 from pa_tutorial.printing import print_anything
 from tests.exercises.mutants import mistakes
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("simt", "checks", "paging", "engine", "attention")
+KERNELS = "kernels"
+ROOMS = ("simt", "checks", "paging", "engine", "attention", KERNELS)
+# What pytest is told, one after the other. The ladder finds most mistakes in a kernel, and soon.
+TESTS = {room: ([f"tests/{room}"],) for room in ROOMS}
+TESTS[KERNELS] = ["tests/checks/test_ladder.py", "-k", "cuda"], *TESTS[KERNELS]
 SECONDS = 600  # that a room's tests may take; they fail if they take longer
 
 
@@ -80,6 +87,9 @@ def parses(text: str) -> bool:
 def drawn(clone: Path, room: str, count: int, seed: int) -> list[Mistake]:
     """`count` mistakes of a room, drawn from all that can be made there."""
     files = sorted((clone / "pa_tutorial" / room).rglob("*.py"))
+    if room == KERNELS:
+        of_a_kernel = {*sum(FILES.values(), ()), FLOAT8}
+        files = [file for file in files if file.stem in of_a_kernel]
     names = [file.relative_to(clone).as_posix() for file in files]
     texts = [file.read_text(encoding="utf-8") for file in files]
     found = [m for name, text in zip(names, texts, strict=True) for m in mistakes_in(name, text)]
@@ -88,7 +98,12 @@ def drawn(clone: Path, room: str, count: int, seed: int) -> list[Mistake]:
 
 def noticed(clone: Path, room: str) -> str:
     """The first test of the room that fails; "" if none does."""
-    command = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", f"tests/{room}"]
+    return next(filter(None, (failure(clone, tests) for tests in TESTS[room])), "")
+
+
+def failure(clone: Path, tests: list[str]) -> str:
+    """The first of these tests that fails; "" if none does."""
+    command = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", *tests]
     try:
         run = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:

@@ -139,7 +139,6 @@ SERVED = {"requests": (reservations.Request(3, 4),), "memory": reservations.Bloc
 ENGINE = {"num_blocks": 6, "block_size": 4, "watermark": 1, "prefix_caching": True}
 NARROW = {"kv_cache_dtype": None}
 LIMITS = {"token_budget": 8, "chunk_size": 4, "max_num_seqs": 2}
-GEOMETRY = Geometry(64, 16, partition_size=32)
 WARM = {"scores": torch.ones(4), "params": SamplingParams(2, 0.5)}
 DRAWN = {"sample": 0, "num_generated": 0}
 PARAMS = {"max_tokens": 3, "temperature": 0.5, "top_k": 2, "top_p": 0.5, "seed": 1}
@@ -272,8 +271,6 @@ CALLS = [
     *((lambda: Geometry(64, 16), name, {"lane": 3}) for name in ("value_rows", "value_tokens")),
     (lambda: Geometry(64, 16), "head_elements", {"thread_group_offset": 1}),
     (lambda: Geometry(64, 16), "dynamic_shared_bytes", {"max_seq_len": 20}),
-    *((None, OURS[name], {"geometry": GEOMETRY}) for name in
-      ("naive.naive_kernel", "reduce.reduce", "loads.element_loads", "vectors.vector_loads")),
     (None, OURS["cuda_backends.geometry_of"],
      {"step": problem().paged("vllm"), "num_threads": 128, "partition_size": 32}),
     *((None, OURS[f"cuda_launch.{one}"], {"tensor": ANY_TENSOR}) for one in ("as_stored", "flat")),
@@ -284,8 +281,6 @@ CALLS = [
     (None, OURS["compiled.report.made_of"], {"kernel": nothing, "line": "no such line"}),
     (None, OURS["compiled.report.compared"], {"kernels": {"nothing": nothing}, "num_threads": 128}),
     *(of_triton() if find_spec("triton") else ()),
-    (None, OURS["paged_attention.paged_attention"],
-     {"geometry": GEOMETRY, "loads": OURS["loads.element_loads"]}),
     (None, OURS["vectors.vector_access"], {"count": 4}),
     *((None, backend_named(name).prepare, {"step": problem().paged(backend_named(name).layout)}
        | sizes) for name, sizes in BACKEND_SIZES.items()),

@@ -68,6 +68,12 @@ def test_wrong_example_is_caught(example: WrongExample) -> None:
     assert not crashed, f"{example.name} does not compute anything: {crashed}"
 
 
+@by_name
+def test_wrong_example_has_its_place(example: WrongExample) -> None:
+    """A change of our code may take it away; most are applied in `make test-all` only."""
+    assert example.sources()
+
+
 def test_there_is_a_wrong_example_for_every_stage_and_no_two_have_one_name() -> None:
     caught_in = {stage for example in EXAMPLES for stage, _ in example.fails}
     trials = {CACHE_WRITES, TRITON_LAUNCH, DISTRIBUTED}

@@ -5,8 +5,8 @@ wrong/<room>.toml has those whose first change is in that room, each in a table:
     [cache_overwritten]
     why = "one sentence: what is wrong, and what it does to the result"
     file = "pa_tutorial/attention/cached.py"
-    function = "append"               # where: see pa_tutorial/text_changes.py
-    old = "self.seq_len = end"
+    function = "append"               # optional, as is mark: see with_changed_line
+    old = "self.seq_len = end"        # one line of code, or a piece of one
     new = "self.seq_len = start"
     found_by = "race"                 # only if no result is wrong but the simulator stops the
                                       # kernel: which of its checks must find it, in every case
@@ -16,23 +16,33 @@ wrong/<room>.toml has those whose first change is in that room, each in a table:
                                       # stories, scenes, kernels of tests/simt/kernels, or trials of
                                       # cache_trials.py, triton_trials.py, distributed_trials.py
     passes.kv_cache = ["sequence/one_token"]  # the control: what it must not disturb
+
+For a mistake that needs more than one line, there are several tables [[cache_overwritten.change]].
 """
 
 import importlib
 import math
 import re
+import shutil
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
 
+import numba
 import numpy as np
 
 from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
 from pa_tutorial.checks.engine_check import ENGINE
-from pa_tutorial.text_changes import Change, Version, changed_texts, compiled, load_versions
+from pa_tutorial.exercises.changed_line import with_changed_line
+from pa_tutorial.kernels.template import FILES, FLOAT8
 from simt.twins import TWINS
 from tests import cache_trials, triton_trials
 from tests.cache_trials import CACHE_WRITES
@@ -50,65 +60,70 @@ TRIALS = {  # what says itself what is wrong
     TRITON_LAUNCH: lambda name: triton_trials.TRIALS[name](),
     DISTRIBUTED: run_on_ranks,
 }
-CPU_KERNEL = "pa_tutorial.kernels.cpu.kernel"
+KERNELS = "pa_tutorial/kernels"
+KERNEL_FILES = {f"{KERNELS}/{name}.py" for name in (*sum(FILES.values(), ()), FLOAT8)}
+CPU_KERNEL = f"{KERNELS}/cpu/kernel.py"
 
 
 @dataclass(frozen=True)
 class WrongExample:
     """fails and passes hold (stage, case id).
 
+    changes   file, old, new and, optionally, function and mark of each
     found_by  the check of the simulator that must find it; None: a result is wrong
     """
 
     name: str
     why: str
-    changes: tuple[Change, ...]
+    changes: tuple[Mapping[str, str], ...]
     fails: tuple[tuple[str, str], ...]
     passes: tuple[tuple[str, str], ...]
     found_by: str | None = None
 
     def sources(self) -> dict[str, str]:
-        """Module name -> its source with the changes made."""
-        texts = changed_texts(self.changes, read)
-        return {module_name(file): text for file, text in texts.items()}
-
-
-def read(file: str) -> str:
-    return (ROOT / file).read_text(encoding="utf-8")
-
-
-def module_name(file: str) -> str:
-    return ".".join(Path(file).with_suffix("").parts)
+        """File -> its text with the changes made. Raises ValueError if one has lost its place."""
+        texts: dict[str, str] = {}
+        for change in self.changes:
+            place = dict(change)
+            file = place.pop("file")
+            text = texts.get(file) or (ROOT / file).read_text(encoding="utf-8")
+            texts[file] = with_changed_line(text, **place)
+        return texts
 
 
 def load_examples() -> list[WrongExample]:
     """By name: the order of the tests."""
-    versions = [version for path in FOLDER.glob("*.toml") for version in load_versions(path)]
-    return sorted(map(_example, versions), key=lambda example: example.name)
+    texts = [path.read_text(encoding="utf-8") for path in FOLDER.glob("*.toml")]
+    tables = [item for text in texts for item in tomllib.loads(text).items()]
+    return sorted((_example(*item) for item in tables), key=lambda example: example.name)
 
 
-def _example(version: Version) -> WrongExample:
-    more = version.more
+def _example(name: str, table: dict[str, Any]) -> WrongExample:
+    place = {k: table[k] for k in ("file", "function", "mark", "old", "new") if k in table}
+    changes = tuple(place | change for change in table.get("change", [{}]))
     fails, passes = (
-        tuple((stage, case) for stage, cases in more[part].items() for case in cases)
+        tuple((stage, case) for stage, cases in table[part].items() for case in cases)
         for part in ("fails", "passes")
     )
-    found_by = more.get("found_by")
-    return WrongExample(version.name, version.why, version.changes, fails, passes, found_by)
+    return WrongExample(name, table["why"], changes, fails, passes, table.get("found_by"))
 
 
 class _ChangedFinder:
-    """Finds the changed modules; everything else is found as always."""
+    """Finds the changed modules, in files of a folder; everything else is found as always."""
 
-    def __init__(self, sources: dict[str, str]) -> None:
+    def __init__(self, sources: dict[str, str], folder: Path) -> None:
         self._sources = sources
+        self._files = {module_name(file): folder / file for file in sources}
+        for file, text in sources.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(text, encoding="utf-8")
 
     def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
-        if name not in self._sources:
-            return None
-        spec = PathFinder.find_spec(name, path)
-        spec.loader.get_code = lambda _: compiled(self._sources[name], f"<changed {name}>")
-        return spec
+        return spec_from_file_location(name, self._files[name]) if name in self._files else None
+
+
+def module_name(file: str) -> str:
+    return ".".join(Path(file).with_suffix("").parts)
 
 
 def _package_modules() -> list[str]:
@@ -119,18 +134,36 @@ def _package_modules() -> list[str]:
 def applied(example: WrongExample) -> Iterator[None]:
     """Inside, importing our packages gives second ones that have the changes."""
     sources = example.sources()  # first: it may refuse the example
-    finder = _ChangedFinder(sources)
     kept = {name: sys.modules.pop(name) for name in _package_modules()}
-    sys.meta_path.insert(0, finder)
-    try:
-        if CPU_KERNEL in sources:  # for all cores, it would take three times as long to compile
-            importlib.import_module(CPU_KERNEL).COMPILED["parallel"] = False
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-        for name in _package_modules():
-            del sys.modules[name]
-        sys.modules.update(kept)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        finder = _ChangedFinder(sources, folder)
+        sys.meta_path.insert(0, finder)
+        try:
+            if KERNEL_FILES & sources.keys():
+                read_kernels_in(folder)
+            if CPU_KERNEL in sources:
+                compile_quickly(importlib.import_module(module_name(CPU_KERNEL)))
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+            for name in _package_modules():
+                del sys.modules[name]
+            sys.modules.update(kept)
+
+
+def read_kernels_in(folder: Path) -> None:
+    """Let template.py, which executes the kernels' files, find them beside the changed ones."""
+    for file in KERNEL_FILES:
+        if not (folder / file).exists():
+            shutil.copy(ROOT / file, folder / file)
+    importlib.import_module(module_name(f"{KERNELS}/template.py")).FOLDER = folder / KERNELS
+
+
+def compile_quickly(cpu_kernel: ModuleType) -> None:
+    """For one core, which takes a third of the time; and nothing is kept on disk."""
+    cpu_kernel.COMPILED["parallel"] = False
+    cpu_kernel.kept = lambda kernel: numba.njit(**cpu_kernel.COMPILED)(kernel)
 
 
 @dataclass(frozen=True)

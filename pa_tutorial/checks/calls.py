@@ -23,6 +23,10 @@ EMPTY = {"qk": float("-inf"), "logits": 0.0}
 # Intermediates per head and sequence: [num_seqs, num_heads, n].
 PER_HEAD = ("qk_max", "exp_sum", "accs")
 
+# What a function in the place of a paged stage takes; what a step may have besides, only if its
+# `takes` says so.
+OF_A_STEP = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "scale", "alibi_slopes")
+
 Function = Callable[..., Tensor]
 
 
@@ -72,7 +76,7 @@ def checked(run: Callable[[], Any], inputs: dict[str, Tensor]) -> Tensor:
 class Candidate:
     """A function to try in place of a stage.
 
-    function  of (q, k, v, scale, alibi_slopes), or of the seven fields of a DecodeStep
+    function  of (q, k, v, scale, alibi_slopes), or of the fields of a DecodeStep, by their names
     takes     what else it takes by name: "probe", a dict that it fills with qk and logits;
               "partition_size" if it replaces v2; "k_scale" and "v_scale" if it reads 8-bit caches
     """
@@ -81,7 +85,9 @@ class Candidate:
     takes: Sequence[str] = ()
 
     def __call__(self, *inputs: object, **options: object) -> Any:
-        taken = {name: value for name, value in options.items() if name in self.takes}
+        taken = {
+            name: value for name, value in options.items() if name in (*OF_A_STEP, *self.takes)
+        }
         return self.function(*inputs, **taken)
 
 
@@ -99,9 +105,9 @@ class CandidateLaunch:
 
     def probe(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        inputs = [getattr(self.step, field.name) for field in fields(DecodeStep)]
+        step = {field.name: getattr(self.step, field.name) for field in fields(DecodeStep)}
         scales = {"k_scale": self.step.k_scale, "v_scale": self.step.v_scale}
-        self.out = self.candidate(*inputs, probe=found, **scales, **self.sizes)
+        self.out = self.candidate(probe=found, **step, **scales, **self.sizes)
         return found | {"out": self.out}
 
 

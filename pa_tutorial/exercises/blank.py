@@ -91,7 +91,8 @@ class Blank(Told):
         first = self.wrong[0]
         theirs = first.made_in(self.source).splitlines()
         changed = "\n".join(line for line in theirs if line not in self.source.splitlines())
-        shown = f"{in_fence(changed)}\n\n" if changed else ""  # a line may only be missing
+        missing = changed.strip() in ("", "pass")
+        shown = "" if missing else f"{in_fence(changed)}\n\n"
         yield "What people write first", shown + first.why
         yield answer
 

@@ -122,7 +122,9 @@ def kernel_trial(kernel: str, problem: DecodeProblem, *beside: Callable, file: s
         return found
 
     def trace(answer: Callable | None) -> Trace:
-        return launched(answer).traced(collect=True, max_turns=MOST_TURNS)
+        launch = launched(answer)
+        first = launch.partitions if kernel == "v2" else launch
+        return first.traced(collect=True, max_turns=MOST_TURNS)
 
     return Trial(
         name=f"{problem.name}, in partitions" if kernel == "v2" else problem.name,

@@ -123,8 +123,8 @@ def why_wrong(blank: Blank, trial: Trial, function: Callable) -> str:
 # What is in an error -> what to ask oneself.
 ADVICE = {
     r" and no end: ": "Which variable of its condition changes?",
-    r"^\w+ is not defined": "The function runs in the kernel's file, which has the constants and "
-    "functions of the notebooks, but no other names of yours.",
+    r"have no such name$": "They have the constants and functions of the notebooks, but no other "
+    "names of yours.",
     r"^only a number can be stored": "Does the function that made it return a number? (A vec is a "
     "tuple: `store` and `widen` write it.)",
     r"\[:\]\[:\] has no elements": "It was cut twice: the caller has already passed its part.",
@@ -133,7 +133,7 @@ ADVICE = {
 }
 # What a reader can't use: our names of errors, places in our files (the line is quoted below).
 NOT_FOR_READERS = (
-    r"^it raised (SimtError|Unsupported|RuntimeError): ",
+    r"^it raised (SimtError|Unsupported|RuntimeError|KernelFileError): ",
     r"^it raised ValueError: watch: ",
     r"^it raised KeyError: (?='.* has no value)",
     r"(?<!:) \((?:[^()]|\([^()]*\))*, line \d+\)(?=:)",

@@ -22,6 +22,7 @@ from pa_tutorial.exercises.kernel_text import (
     first_line,
     functions_in,
     pieces_of,
+    replaced,
     with_constants,
     with_functions,
     without_kernel_imports,
@@ -44,6 +45,7 @@ BACKENDS: dict[str, CudaBackend] = {
 # Constants that a launch sets.
 SET = {*("HEAD_SIZE", "BLOCK_SIZE", "DTYPE", "NUM_QUERIES_PER_KV", "NUM_THREADS", "PARTITION_SIZE")}
 WRITTEN: dict[Path, set[str]] = {}  # a file of write_kernel -> whose functions aren't ours
+EMPTY = ("", "# Mine; all other functions came with the tutorial.", "YOURS = ()")
 OLD = (
     "{} is a file of version 1.0. Now my_kernel is a folder, and most functions take thread_idx: "
     "copy yours into the cells of the notebooks, and save them from there."
@@ -79,18 +81,20 @@ def save(mine: CudaBackend) -> None:
 
 def save_file(path: Path, functions: Mapping[str, str]) -> None:
     """Write a file with these functions, and those of the reader's that it has already."""
-    file, before = path.stem, text_in(path) if path.exists() else ""
+    empty = empty_file(path.stem)
+    before = text_in(path) if path.exists() else empty
     try:
-        kept = {name: source.text for name, source in sources_in(path).items()} if before else {}
+        kept = {name: source.text for name, source in sources_in(before, path).items()}
     except MyKernelError:
-        kept = {}
-    yours = kept | functions
-    text = with_yours(with_functions(text_of(file), yours), yours)
-    if loses(before, text):
+        kept = None  # damaged
+    base = empty if kept is None or lacks(before, path) else before
+    yours = {**(kept or {}), **functions}
+    text = with_yours(with_functions(base, yours), yours)
+    if kept is None or loses(before, text, empty):
         print(f"The previous {spoken(path)} is now {keep_beside(path, before)}.")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    print(f"{spoken(path)} is written. {whose(file, yours)}")
+    print(f"{spoken(path)} is written. {whose(path.stem, yours)}")
 
 
 def saved(kernel: str) -> dict[str, tuple[Source, ...]]:
@@ -117,7 +121,7 @@ def saved(kernel: str) -> dict[str, tuple[Source, ...]]:
 
 def usable(path: Path) -> tuple[Source, ...]:
     """The reader's functions of a file that can take the place of ours; prints why one can't."""
-    file, sources = path.stem, sources_in(path)
+    file, sources = path.stem, sources_in(text_in(path), path)
     known = {*vars(template.made(file)), *sources}
     for name, source in [*sources.items()]:
         try:
@@ -145,9 +149,12 @@ def load(folder: Path, kernel: str) -> CudaBackend:
         raise MyKernelError(f"{folder} has no {names}.")
     whole = {}
     for path in paths:
-        yours = sources_in(path)
-        whole[path.stem] = (whole_file(path),)
+        text = text_in(path)
+        yours = sources_in(text, path)
+        if missing := lacks(text, path):
+            raise MyKernelError(f"{path} isn't complete: it lacks {', '.join(missing)}.")
         print(f"{path}: {whose(path.stem, yours)}")
+        whole[path.stem] = (Source(text, str(path), 1),)
     backend = BACKENDS[kernel].with_functions(**whole)
     try:
         backend.namespace()
@@ -159,17 +166,15 @@ def load(folder: Path, kernel: str) -> CudaBackend:
     return backend
 
 
-def whole_file(path: Path) -> Source:
-    """A file of the reader's. Raises MyKernelError if it lacks what ours has."""
-    source, ours = Source(text_in(path), str(path), 1), template.tree_of(path.stem)
-    theirs = template.parsed(source)
-    names = (
-        *template.functions_of(ours).keys() - template.functions_of(theirs).keys(),
-        *SET & template.constants(ours) - template.constants(theirs),
-    )
-    if names:
-        raise MyKernelError(f"{path} isn't complete: it lacks {', '.join(sorted(names))}.")
-    return source
+def lacks(text: str, path: Path) -> list[str]:
+    """The functions, and the constants that a launch sets, that our file has and a text hasn't."""
+    ours, theirs = template.tree_of(path.stem), ast.parse(text)
+    found, missing = template.functions_of(theirs), SET & template.constants(ours)
+    missing -= template.constants(theirs)
+    for name, arguments in template.functions_of(ours).items():
+        if name not in found or len(found[name]) != len(arguments):
+            missing.add(f"{name}({', '.join(arguments)})")
+    return sorted(missing)
 
 
 def write_kernel(path: str | Path, backend: CudaBackend, **sizes: object) -> None:
@@ -250,12 +255,11 @@ def text_in(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="surrogateescape")
 
 
-def sources_in(path: Path) -> dict[str, Source]:
+def sources_in(text: str, path: Path) -> dict[str, Source]:
     """The functions of a file that are the reader's, by name.
 
     Raises MyKernelError if it isn't a saved file, or not Python.
     """
-    text = text_in(path)
     try:
         text.encode()
         nodes, yours = functions_in(text), names_of_reader(text)
@@ -285,22 +289,24 @@ def is_yours(node: ast.stmt) -> bool:
     return template.is_constant(node) and node.targets[0].id == "YOURS"
 
 
-def with_yours(text: str, names: Iterable[str]) -> str:
-    """One of our texts, with YOURS below its docstring."""
+def empty_file(file: str) -> str:
+    """One of our files with YOURS below its docstring."""
+    text = text_of(file)
     end = ast.parse(text).body[0].end_lineno
     lines = text.splitlines()
-    yours = ["", "# Mine; all other functions came with the tutorial.", "YOURS = ("]
-    yours += [f'    "{name}",' for name in sorted(names)]
-    return "\n".join([*lines[:end], *yours, ")", *lines[end:]]) + "\n"
+    return "\n".join([*lines[:end], *EMPTY, *lines[end:]]) + "\n"
 
 
-def loses(before: str, text: str) -> bool:
-    """Whether a text has anything that the new one hasn't."""
-    try:
-        pieces = [piece for node, piece in pieces_of(before) if not is_yours(node)]
-    except (SyntaxError, ValueError):
-        return True
-    return any(piece not in text for piece in pieces)
+def with_yours(text: str, names: Iterable[str]) -> str:
+    """The text of a saved file with other names in YOURS."""
+    lines = "".join(f'    "{name}",\n' for name in sorted(names))
+    return replaced(text, lambda node: f"YOURS = (\n{lines})" if is_yours(node) else None)
+
+
+def loses(before: str, text: str, ours: str) -> bool:
+    """Whether a text has anything that neither the new one nor ours has."""
+    pieces = [piece for node, piece in pieces_of(before) if not is_yours(node)]
+    return any(piece not in text and piece not in ours for piece in pieces)
 
 
 def keep_beside(path: Path, text: str) -> str:

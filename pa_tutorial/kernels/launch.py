@@ -37,8 +37,7 @@ def paged_attention_v1(
     returns       [num_seqs, num_heads, head_size], in the dtype of q
 
     NaN in q, or in a token's K, makes the whole output of every head that reads it NaN; NaN in a
-    token's V affects only the same element. NaN in a slot without a token changes nothing. (This
-    holds in the simulator; on a GPU, fastmath lets the compiler assume that there is no NaN.) The
+    token's V affects only the same element. NaN in a slot without a token changes nothing. The
     output is finite for finite V up to 99 % of FLT_MAX.
     With CUDA tensors it runs on the GPU, without copies, on torch's current stream, and returns
     before the GPU is done. With tensors on the CPU it runs in the simulator with every check, and

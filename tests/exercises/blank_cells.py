@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import count
 
 from pa_tutorial.exercises.blank import Blank
-from pa_tutorial.text_changes import compiled
+from pa_tutorial.exercises.exercise import compiled
 
 IMPORTS = "import math\nfrom numba import cuda, float32, int32, uint32\nWARP_SIZE = 32\n"
 NUMBERS = count(1)

@@ -8,7 +8,7 @@ import pytest
 from pa_tutorial.exercises import attempt
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
-from pa_tutorial.text_changes import compiled
+from pa_tutorial.exercises.exercise import compiled
 from tests.exercises.blank_cells import function_of
 
 HEAD = "@cuda.jit(device=True)\ndef warp_max(value, mask, smallest_mask):\n"
@@ -20,7 +20,10 @@ SAID = {
     "no decorator": (RIGHT.replace("@cuda.jit(device=True)\n", ""), "put its @cuda.jit line"),
     "another signature": (RIGHT.replace(", smallest_mask):", "):"), "it must take (value, mask,"),
     "no return": (RIGHT.replace("return value", "pass"), "`return …`, is missing"),
-    "unknown name": (RIGHT.replace("value, mask)", "value, maks)"), "but no other names of yours"),
+    "unknown name": (
+        RIGHT.replace("value, mask)", "value, maks)"),
+        "warp_max uses maks: the kernel",
+    ),
     "unknown intrinsic": (RIGHT.replace("shfl_xor_sync", "shuffle"), "not know cuda.shuffle"),
     "endless": (RIGHT.replace("mask //= 2", "mask //= 1"), "no end: line 3: while mask >="),
     "endless in its own loop": (
@@ -38,7 +41,21 @@ def test_a_function_that_cannot_run_is_told_why(text: str, says: str) -> None:
     words = verdict(all_blanks()["warp_max"], function)
     assert says in words
     assert "/tmp" not in words  # no line of our own files
-    assert "SimtError" not in words
+    assert "Error" not in words
+
+
+def test_a_mark_that_is_missing_is_named() -> None:
+    blank = all_blanks()["paged_attention_v1"]
+    function = function_of(blank, blank.source.replace("    # mark: rows\n", ""))
+    assert "mark: rows" in verdict(blank, function)
+
+
+def test_a_readers_simpler_mask_is_right() -> None:
+    """Each element masked by itself, where ours asks first whether it is the last block."""
+    blank = all_blanks()["add_values"]
+    simpler = blank.source.replace("if first_token + BLOCK_SIZE > num_tokens:", "if True:")
+    assert simpler != blank.source
+    assert verdict(blank, function_of(blank, simpler)) == ""
 
 
 def test_what_is_no_function_is_named() -> None:

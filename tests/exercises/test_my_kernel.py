@@ -1,5 +1,7 @@
-"""my_kernel.py: what a reader has written is kept, named, used, and never lost."""
+"""my_kernel/: what a reader has written is kept, named, used, and never lost."""
 
+import re
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -11,129 +13,250 @@ from pa_tutorial.bench.gpu import my_kernels
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.exercises.__main__ import main
 from pa_tutorial.exercises.blank import all_blanks
-from pa_tutorial.exercises.kernel_file import KernelFile, imported
-from pa_tutorial.exercises.my_kernel import PLACE, MyKernelError, load, save, saved
-from pa_tutorial.kernels.cuda_backends import v1_backend
+from pa_tutorial.exercises.my_kernel import (
+    PLACE,
+    MyKernelError,
+    is_ours,
+    load,
+    names_of_reader,
+    save,
+    saved,
+    write_kernel,
+)
+from pa_tutorial.kernels.cuda_backends import (
+    naive_backend,
+    v1_backend,
+    v1_vector_backend,
+    v2_backend,
+)
+from pa_tutorial.kernels.template import KernelFileError
+from simt import SimtError
 from simt.microscope import microscope
 from tests.exercises.blank_cells import function_of
 
-BY_ELEMENT = function_of(all_blanks()["load_key"], all_blanks()["load_key"].source)
-OURS = KernelFile("v1").module().qk_dot
+
+def answer(name: str) -> Callable:
+    return function_of(all_blanks()[name], all_blanks()[name].source)
+
+
+BY_ELEMENT, BY_VEC = answer("load_key"), answer("load_key_by_vec")
+OURS = v1_backend.namespace().qk_dot
+MINE = v1_backend.with_functions(v1=[BY_ELEMENT, OURS])
 
 
 @pytest.fixture(autouse=True)
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "my_kernel.py"
-    monkeypatch.setenv(PLACE, str(path))
-    return path
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "my_kernel"
+    monkeypatch.setenv(PLACE, str(folder))
+    return folder
 
 
-def test_nothing_is_written_while_nothing_is_the_readers(path: Path) -> None:
-    save(KernelFile("v1", OURS))
-    assert not path.exists()
+def change(path: Path, old: str, new: str) -> str:
+    """Change a saved file; its text."""
+    before = path.read_text(encoding="utf-8")
+    after = before.replace(old, new)
+    assert after != before
+    path.write_text(after, encoding="utf-8", errors="surrogateescape")
+    return after
 
 
-def test_a_saved_file_names_what_is_the_readers(path: Path, capsys: pytest.CaptureFixture) -> None:
-    save(KernelFile("v1", BY_ELEMENT, OURS))
-    module = imported(path.read_text(encoding="utf-8"))
-    assert module.YOURS == ("load_key",)
-    assert "Yours: load_key. Ours: " in capsys.readouterr().out
-    (text,) = saved("v1")
-    assert "def load_key(" in text
-    assert KernelFile("v1", text).written() == {"load_key"}
+def test_nothing_is_written_while_nothing_is_the_readers(folder: Path) -> None:
+    save(v1_backend.with_functions(v1=[OURS]))
+    assert not folder.exists()
+
+
+def test_a_saved_file_names_what_is_the_readers(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    save(MINE)
+    assert names_of_reader((folder / "v1.py").read_text(encoding="utf-8")) == {"load_key"}
+    assert "my_kernel/v1.py is written. Yours: load_key. Ours: " in capsys.readouterr().out
+    ((source,),) = saved("v1").values()
+    lines = (folder / "v1.py").read_text(encoding="utf-8").splitlines()
+    assert source.text.splitlines()[1] == lines[source.line] == "def load_key("
+    assert not is_ours(source)
+
+
+def test_of_two_functions_of_one_name_the_last_says_whose_it_is(folder: Path) -> None:
+    ours = v1_backend.namespace().load_key
+    save(v1_backend.with_functions(v1=[BY_ELEMENT, ours]))
+    assert not folder.exists()
+    save(v1_backend.with_functions(v1=[ours, BY_ELEMENT]))
+    assert folder.exists()
 
 
 @pytest.mark.rest("notebook 11 checks one")
-def test_a_file_is_checked_as_a_stage(path: Path, capsys: pytest.CaptureFixture) -> None:
-    save(KernelFile("v1", BY_ELEMENT))
-    wrong = path.read_text(encoding="utf-8").replace("% VEC_SIZE", "% X")
-    path.write_text(wrong.replace("vec_idx * VEC_SIZE // X", "vec_idx"), encoding="utf-8")
-    assert main(["cuda_v1", str(path), "--short"]) == 1
+def test_a_folder_is_checked_as_a_stage(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    save(MINE)
+    change(folder / "v1.py", "vec_idx * VEC_SIZE // X", "vec_idx // X")
+    assert main(["cuda_v1", str(folder), "--short"]) == 1
     assert "Yours: load_key. Ours: " in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        main(["kv_cache", str(path)])
+        main(["kv_cache", str(folder)])
     assert "invalid choice: 'kv_cache' (choose from" in capsys.readouterr().err
 
 
-def test_a_saved_file_runs_under_the_microscope_and_is_timed(path: Path) -> None:
-    save(KernelFile("v1", BY_ELEMENT))
+def test_saved_files_run_under_the_microscope_and_are_timed(folder: Path) -> None:
+    save(MINE)
     step = WORKED_EXAMPLE.paged("vllm")
-    launch = my_kernels(path)["my cuda_v1"].prepare(step)
-    assert torch.equal(launch.run(trace=0), v1_backend.prepare(step).run())
-    assert "def load_key" in microscope(launch.report).as_json
+    launch = my_kernels(folder)["my cuda_v1"].prepare(step)
+    report = launch.simulate(trace=0)
+    assert torch.equal(launch.out, v1_backend.prepare(step).run())
+    assert "def load_key" in microscope(report).as_json
 
 
-def test_kernels_gather_in_one_file_and_nothing_of_the_readers_is_lost(path: Path) -> None:
-    by_vec = all_blanks()["load_key_by_vec"]
-    save(KernelFile("v1", BY_ELEMENT))
-    before = path.read_text(encoding="utf-8")
-    save(KernelFile("naive", function_of(all_blanks()["dot"], all_blanks()["dot"].source)))
-    save(KernelFile("vectors", function_of(by_vec, by_vec.source)))
-    assert imported(path.read_text(encoding="utf-8")).YOURS == ("dot", "load_key")
-    beside = [p.read_text(encoding="utf-8") for p in path.parent.glob("my_kernel_*.py")]
-    assert any("range(VEC_SIZE)" in text and '"load_key"' in text for text in beside)
-    assert 'YOURS = (\n    "load_key",\n)' in before
+def test_a_finding_in_a_saved_file_names_its_line(folder: Path) -> None:
+    save(MINE)
+    text = change(folder / "v1.py", "first + e]", "first + X]")
+    line = next(n for n, one in enumerate(text.splitlines(), 1) if "first + X]" in one)
+    with pytest.raises(SimtError, match=rf"line {line} of load_key"):
+        load(folder, "v1").prepare(WORKED_EXAMPLE.paged("vllm")).run()
 
 
-DAMAGED: dict[str, Callable[[str], str]] = {
-    "is damaged: ": lambda text: text.replace("def load_key(", "def load_key((("),
-    "YOURS is missing": lambda text: text.replace("YOURS = (", "MINE = ("),
-    "YOURS names load_key, which it lacks": lambda text: text.replace("load_key(k_v", "load(k_v"),
-    "YOURS is 5; it must be": lambda text: text.replace(
-        'YOURS = (\n    "load_key",\n)', "YOURS = 5"
-    ),
-    "it isn't UTF-8": lambda text: text.replace("# ", "# \udcff", 1),
+def test_kernels_gather_and_nothing_of_the_readers_is_lost(folder: Path) -> None:
+    save(MINE)
+    save(naive_backend.with_functions(naive=[answer("dot")]))
+    mine = v1_vector_backend.with_functions(**saved("v1_vector"))
+    save(mine.with_functions(v1=[answer("qk_dot")], v1_vector=[BY_VEC]))
+    save(v1_backend.with_functions(v1=[answer("warp_max")]))  # from another notebook
+    yours = {p.name: names_of_reader(p.read_text(encoding="utf-8")) for p in folder.iterdir()}
+    assert yours == {
+        "naive.py": {"dot"},
+        "v1.py": {"load_key", "qk_dot", "warp_max"},
+        "v1_vector.py": {"load_key"},
+    }
+    found = {file: len(functions) for file, functions in saved("v2").items()}
+    assert found == {"v1": 3, "v1_vector": 1}
+
+
+def test_what_a_new_function_replaces_stays_beside(folder: Path) -> None:
+    save(MINE)
+    before = change(folder / "v1.py", "first + e]", "e + first]")
+    save(MINE)
+    assert (folder / "v1_1.py").read_text(encoding="utf-8") == before
+    save(MINE)
+    assert not (folder / "v1_2.py").exists()
+
+
+DAMAGED: dict[str, tuple[str, str]] = {
+    "is damaged: ": ("def load_key(", "def load_key((("),
+    "YOURS is missing": ("YOURS = (", "MINE = ("),
+    "YOURS names load_key, which it lacks": ("def load_key(", "def load("),
+    "YOURS is 5; it must be": ('YOURS = (\n    "load_key",\n)', "YOURS = 5"),
+    "it isn't UTF-8": ("# Mine", "# \udcff"),
 }
 
 
 @pytest.mark.parametrize("words", DAMAGED)
 def test_a_damaged_file_is_named_kept_and_ours_take_over(
-    path: Path, words: str, capsys: pytest.CaptureFixture
+    folder: Path, words: str, capsys: pytest.CaptureFixture
 ) -> None:
-    save(KernelFile("v1", BY_ELEMENT))
-    damaged = DAMAGED[words](path.read_text(encoding="utf-8"))
-    path.write_text(damaged, encoding="utf-8", errors="surrogateescape")
-    assert saved("v1") == ()
+    save(MINE)
+    damaged = change(folder / "v1.py", *DAMAGED[words])
+    assert saved("v1") == {}
     said = capsys.readouterr().out
     assert words in said
-    assert "All functions are ours." in said
+    assert "All its functions are ours." in said
     with pytest.raises(MyKernelError, match=words):
-        load(path, "v1")
-    save(KernelFile("v1", BY_ELEMENT))
-    kept = (path.parent / "my_kernel_1.py").read_text(encoding="utf-8", errors="surrogateescape")
+        load(folder, "v1")
+    save(MINE)
+    kept = (folder / "v1_1.py").read_text(encoding="utf-8", errors="surrogateescape")
     assert kept == damaged
 
 
-def test_ours_takes_the_place_of_a_function_with_old_parameters(
-    path: Path, capsys: pytest.CaptureFixture
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("k_vecs, k_block, phys", "k_vecs, phys", "load_key takes (k_vecs, physical_block_offset,"),
+        ("* VEC_SIZE % X", "* VEC_SIZE % MY_X", "load_key uses MY_X: the kernel's files have"),
+    ],
+)
+def test_ours_takes_the_place_of_a_function_that_does_not_fit(
+    folder: Path, old: str, new: str, words: str, capsys: pytest.CaptureFixture
 ) -> None:
-    save(KernelFile("v1", BY_ELEMENT))
-    now = path.read_text(encoding="utf-8")
-    path.write_text(now.replace("load_key(k_vecs, k_block,", "load_key(k_vecs,"), encoding="utf-8")
-    assert saved("v1") == ()
-    assert "my_kernel.py is old: load_key takes (k_vecs, physical" in capsys.readouterr().out
+    save(MINE)
+    change(folder / "v1.py", old, new)
+    assert saved("v1") == {}
+    assert words in capsys.readouterr().out
+    assert main(["cuda_v1", str(folder), "--short"]) == 1
+    assert "load_key" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_a_file_without_the_kernel_is_refused(path: Path) -> None:
-    save(KernelFile("v1", BY_ELEMENT))
-    with pytest.raises(MyKernelError, match="isn't a complete v2: it lacks"):
-        load(path, "v2")
-    with pytest.raises(MyKernelError, match="doesn't exist"):
-        load(path.with_name("other.py"), "v1")
+def test_a_file_may_have_constants_and_functions_of_its_own_and_keeps_them(folder: Path) -> None:
+    save(MINE)
+    change(folder / "v1.py", "# Of q and K\n", "MY_X = X\ndef twice(x): return 2 * x\n")
+    change(folder / "v1.py", "* VEC_SIZE % X", "* VEC_SIZE % MY_X")
+    save(v1_backend.with_functions(v1=[answer("qk_dot")]))
+    assert [path.name for path in folder.iterdir()] == ["v1.py"]
+    step = WORKED_EXAMPLE.paged("vllm")
+    assert torch.equal(load(folder, "v1").prepare(step).run(), v1_backend.prepare(step).run())
 
 
-def test_ours_in_a_written_file_is_never_the_readers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+INCOMPLETE: dict[str, tuple[str, str]] = {
+    "v1.py isn't complete: it lacks HEAD_SIZE.": ("\nHEAD_SIZE = 32", "\nHEAD_SIZE: int = 32"),
+    "v1.py isn't complete: it lacks qk_dot(q_vecs, k_vecs).": ("def qk_dot", "def dot"),
+    "it lacks load_key(k_vecs, k_block, physical_": ("k_vecs, k_block, phys", "k_vecs, phys"),
+    "can't be executed: ZeroDivisionError: ": ("\nBLOCK_SIZE = 8", "\nBLOCK_SIZE = 8 // 0"),
+}
+
+
+@pytest.mark.parametrize("words", INCOMPLETE)
+def test_an_incomplete_file_is_refused(folder: Path, words: str) -> None:
+    save(MINE)
+    change(folder / "v1.py", *INCOMPLETE[words])
+    with pytest.raises(KernelFileError, match=re.escape(words)):
+        load(folder, "v1")
+    save(MINE)
+    kept = "ZeroDivision" in words  # only running it would tell
+    assert [path.name for path in folder.iterdir() if path.name != "v1.py"] == ["v1_1.py"][kept:]
+
+
+def test_a_folder_without_the_kernel_is_refused(folder: Path) -> None:
+    with pytest.raises(MyKernelError, match=r"has no v1.py or v1_vector.py or v2.py"):
+        load(folder, "v2")
+
+
+@pytest.mark.parametrize("place", ["my_kernel", "my_kernel.py"])
+def test_a_file_of_1_0_is_refused_and_left_alone(
+    folder: Path, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """As after a cell with a syntax error: the name is still what `import *` brought."""
+    old = folder.with_name("my_kernel.py")
+    old.write_text('YOURS = ("load_key",)\n', encoding="utf-8")
+    monkeypatch.setenv(PLACE, str(folder.with_name(place)))
+    assert saved("v1") == {}
+    assert "my_kernel.py is a file of version 1.0" in capsys.readouterr().out
+    with pytest.raises(MyKernelError, match=r"my_kernel.py is a file of version 1.0"):
+        load(folder.with_name(place), "v1")
+    save(MINE)
+    assert old.read_text(encoding="utf-8") == 'YOURS = ("load_key",)\n'
+    assert folder.exists() == (place == "my_kernel")
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
-    KernelFile("v1", BY_ELEMENT).write(tmp_path / "kernel_written.py")
-    written = import_module("kernel_written")
-    assert KernelFile("v1", written.qk_dot, written.load_key).written() == {"load_key"}
+    yield tmp_path / "kernel_written.py"
+    sys.modules.pop("kernel_written", None)
 
 
-def test_our_function_of_another_file_does_not_take_the_place_of_ours() -> None:
-    by_element, vectors = KernelFile("v1").module().load_key, KernelFile("vectors")
-    assert KernelFile("vectors", by_element).text() == vectors.text()
-    assert KernelFile("vectors", BY_ELEMENT, by_element).text() == vectors.text()
-    assert KernelFile("vectors", BY_ELEMENT).text() != vectors.text()
+def test_a_written_kernel_has_the_readers_functions_and_other_sizes(written: Path) -> None:
+    mine = v2_backend.with_functions(v1=[BY_ELEMENT, answer("qk_dot")])
+    for head_size in (32, 64, 96):
+        write_kernel(written, mine, HEAD_SIZE=head_size, DTYPE=torch.float32)
+        kernel = import_module("kernel_written")
+        assert head_size == kernel.HEAD_SIZE
+        assert (kernel.VEC_SIZE, kernel.X) == (1, 4)
+    # As after a cell with a syntax error, a name is still what `import *` brought. v1_vector.py
+    # defines load_key and qk_dot again.
+    assert is_ours(kernel.load_key)
+    assert is_ours(kernel.reduce_partitions)
+    write_kernel(written, mine.with_functions(v1_vector=[BY_VEC]))
+    kernel = import_module("kernel_written")
+    assert not is_ours(kernel.load_key)
+    assert is_ours(kernel.qk_dot)
+
+
+def test_a_name_that_is_no_constant_is_refused(written: Path) -> None:
+    with pytest.raises(KernelFileError, match=r"HEADSIZE: no constant of v1.py"):
+        write_kernel(written, v1_backend, HEADSIZE=64)
+    assert not written.exists()

@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
+from types import ModuleType
 
 import nbformat
 import pytest
 import torch
 
 import simt
-from pa_tutorial.exercises.kernel_file import LAUNCHES, KernelFile
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.compiled.report import signature_of
+from pa_tutorial.kernels.cuda_backends import arguments_of, partials_of
+from pa_tutorial.kernels.template import made
 from pa_tutorial.viz.kernel_runs import REFERENCE
 from simt import simulate
 
@@ -87,9 +90,24 @@ def test_kernels_of_a_notebook(
     assert compile_all(launched) >= set(IN_NOTEBOOKS[notebook].split())
 
 
+def launch_v2(kernel: ModuleType, step: DecodeStep) -> None:
+    (out, *inputs), partials = arguments_of(step), partials_of(step, 3)
+    kernel.launch_partitions(*partials, *inputs)
+    kernel.launch_reduce(out, *partials, step.seq_lens)
+
+
+LAUNCHERS = {
+    "naive": lambda kernel, step: kernel.launch_naive(*arguments_of(step)),
+    "v1": lambda kernel, step: kernel.launch_v1(*arguments_of(step)),
+    "v1_vector": lambda kernel, step: kernel.launch_v1(*arguments_of(step)),
+    "v2": launch_v2,
+}
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("name", LAUNCHES)
-def test_kernels_of_a_file(name: str, dtype: torch.dtype, launched: Launched) -> None:
-    step = replace(REFERENCE, dtype=dtype, seq_lens=(20,)).paged("vllm")
-    KernelFile(name).prepare(step, partition_size=16).run()
+@pytest.mark.parametrize("file", LAUNCHERS)
+def test_kernels_of_a_file(file: str, dtype: torch.dtype, launched: Launched) -> None:
+    """As its own launchers launch them, which is what a notebook shows."""
+    step, launch = replace(REFERENCE, dtype=dtype, seq_lens=(20,)).paged("vllm"), LAUNCHERS[file]
+    launch(made(file, HEAD_SIZE=128, BLOCK_SIZE=16, DTYPE=dtype), step)
     compile_all(launched)

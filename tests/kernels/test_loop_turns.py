@@ -16,8 +16,6 @@ from simt.statements import Statements
 ENOUGH = (
     "drifting_scores", "float8_e4m3", "more_vecs_than_groups", "more_partitions_than_threads",
 )  # fmt: skip
-# A block has at most 32 tokens, so that a thread group has one of them.
-ONCE = ["for i in range(NUM_TOKENS_PER_THREAD_GROUP):"]
 
 
 @pytest.fixture
@@ -64,8 +62,8 @@ def test_each_loop_of_the_kernels_takes_a_second_turn_in_the_short_check(
         for case in (CASES[f"decode/{name}"] for name in ENOUGH):
             if stage.is_checked_on(case):
                 stage.run(case)
-    assert len(most_turns) > 40
-    assert [name.partition(": ")[2] for name in once(most_turns)] == ONCE
+    assert len(most_turns) > 35
+    assert not once(most_turns)
 
 
 FILES = sorted({blank.file for blank in all_blanks().values()} - {"sizes"})

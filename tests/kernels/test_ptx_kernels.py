@@ -1,7 +1,6 @@
 """Our kernels as Numba compiles them, beside the same kernels in the simulator."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,11 +11,12 @@ from numba import cuda, float32
 
 from pa_tutorial.checks.cases import CASES, SHORT_CHECK, WORKED_EXAMPLE
 from pa_tutorial.checks.ladder import STAGES, backend_named
-from pa_tutorial.exercises.kernel_file import KernelFile
 from pa_tutorial.kernels.compiled import backend
 from pa_tutorial.kernels.compiled.backend import CHECKS, Compiled, CompiledLaunch, parts_of
 from pa_tutorial.kernels.compiled.report import compiled
 from pa_tutorial.kernels.cuda_backends import v1_vector_backend
+from pa_tutorial.kernels.cuda_launch import CudaLaunch
+from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.viz.kernel_runs import REFERENCE
 from pa_tutorial.viz.score import STEP
 from simt import Trace, compile_ptx
@@ -127,32 +127,20 @@ def test_decoding_makes_v1_execute_3_3_times_as_many_instructions() -> None:
     assert 3.2 < executed[1] / executed[0] < 3.4
 
 
-@rest
-def test_a_readers_file_runs_as_compiled() -> None:
-    """Its kernels are launched in brackets; v2 has two."""
-    step = WORKED_EXAMPLE.paged("vllm")
-    right = KernelFile("v2").prepare(step, partition_size=8).run()
-    launch = Compiled(KernelFile("v2")).prepare(step, partition_size=8)
-    torch.testing.assert_close(launch.run(), right)
-    assert len(launch.reports) == 2
-
-
 @cuda.jit
 def shift(out: np.ndarray, a: np.ndarray) -> None:
     t = cuda.threadIdx.x
     out[t] = a[t + 1]
 
 
-class ShiftLaunch:
-    def run(self, launcher: Callable) -> None:
-        launcher(shift, 1, 64, np.zeros(64, np.float32), np.zeros(64, np.float32))
-
-
 @rest
 def test_a_mistake_in_a_compiled_stage_names_the_line_of_python() -> None:
     """It is compiled as for a launch, without lines; then once more with them."""
+    out, a = torch.zeros(64), torch.zeros(64)
+    geometry, arguments = Geometry(32, 8, num_threads=64), {"out": out, "a": a}
+    launch = CudaLaunch(None, shift, geometry, (1, 1, 1), 0, arguments, out)
     with pytest.raises(PtxFault, match=r"from line \d+ of .*test_ptx_kernels.py:  out\[t\] = a"):
-        CompiledLaunch(ShiftLaunch(), (8, 0)).run()
+        CompiledLaunch(launch, (8, 0)).run()
 
 
 @rest

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.reduce import reduce
+from pa_tutorial.kernels.template import made
 from simt import launch
 
 pytestmark = pytest.mark.cuda_v2
@@ -34,11 +34,10 @@ def reduced(geometry: Geometry, parts: dict[str, torch.Tensor], **options: objec
     num_seqs, num_heads, num_partitions, head_size = parts["tmp_out"].shape
     out = torch.full((num_seqs, num_heads, head_size), torch.nan)
     launch(
-        reduce(geometry),
+        made("v2", **geometry.sizes).reduce_partitions,
         (num_heads, num_seqs),
         geometry.NUM_THREADS,
-        *(out.view(-1), *(parts[n].view(-1) for n in ("exp_sums", "max_logits", "tmp_out"))),
-        *(parts["seq_lens"], num_partitions),
+        *(out, *(parts[name] for name in ("exp_sums", "max_logits", "tmp_out", "seq_lens"))),
         shared_bytes=8 * num_partitions,
         unwritten="out",
         **options,
@@ -75,11 +74,3 @@ def test_one_partition_is_copied_bit_for_bit() -> None:
     out = reduced(geometry, parts)
     assert torch.equal(out[:2], parts["tmp_out"][:2, :, 0])
     np.testing.assert_allclose(out, expected(parts), rtol=1e-4, atol=2e-5)
-
-
-def test_a_geometry_without_partitions_is_refused() -> None:
-    with pytest.raises(ValueError, match="partition_size is 0; it must be more"):
-        reduce(Geometry(32, 16))
-
-
-# Both kernels --------------------------------------------------------------------------------

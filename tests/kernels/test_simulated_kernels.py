@@ -5,21 +5,18 @@ import torch
 
 from pa_tutorial.checks.cases import CASES
 from pa_tutorial.checks.ladder import STAGES
-from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.loads import element_loads
-from pa_tutorial.kernels.naive import naive_kernel
-from pa_tutorial.kernels.paged_attention import paged_attention
-from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.kernels.template import made
 from simt import program
 from tests.simt.helpers import may_be_written
 
 
-def test_the_inputs_of_the_paged_kernels_are_only_read() -> None:
-    geometry = Geometry(32, 8)
-    assert may_be_written(naive_kernel(geometry)) == {"out"}
-    for loads in (element_loads, vector_loads):
-        found = may_be_written(paged_attention(geometry, loads))
-        assert found == {"out", "exp_sums", "max_logits"}
+def test_the_inputs_of_the_kernels_are_only_read() -> None:
+    assert may_be_written(made("naive").naive_kernel) == {"out"}
+    for kernel in ("v1", "v1_vector"):
+        assert may_be_written(made(kernel).paged_attention_v1) == {"out"}
+    v2, partials = made("v2"), {"exp_sums", "max_logits", "tmp_out"}
+    assert may_be_written(v2.paged_attention_v2) == partials
+    assert may_be_written(v2.reduce_partitions) == {"out"}
 
 
 def test_the_thread_blocks_of_a_paged_kernel_run_side_by_side(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from pa_tutorial.exercises.exercise import compiled
 from pa_tutorial.kernels.triton.backend import why_absent
-from pa_tutorial.text_changes import compiled
 from tests.kernels.kernel_inputs import prepare_triton, require_right, step
 
 pytestmark = pytest.mark.triton

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.arguments import require
-from pa_tutorial.attention.backend import Backend, Intermediates, Launch
+from pa_tutorial.attention.backend import Backend, Intermediates
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.kernels.cuda_launch import CudaLaunch, NaiveLaunch, PartitionedLaunch
 from pa_tutorial.kernels.intermediates import shares_of_partitions
@@ -23,9 +23,9 @@ CHECKS = ("memory", "init", "sync")  # thread blocks side by side; the simulator
 
 @dataclass(frozen=True)
 class Compiled:
-    """One of our CUDA backends, or a reader's KernelFile, with its kernels compiled for a GPU.
+    """One of the CUDA backends, with its kernels compiled for a GPU.
 
-    Its launches need CPU tensors. Ours show scores, maximum, sum and weights, and in float32 the
+    Its launches need CPU tensors. They show scores, maximum, sum and weights, and in float32 the
     sums of rows; the naive kernel shows its scores.
     """
 
@@ -52,7 +52,7 @@ class CompiledLaunch:
     reports  of the last run, one per kernel
     """
 
-    launch: Launch
+    launch: CudaLaunch | PartitionedLaunch
     compute_capability: tuple[int, int]
     reports: tuple[PtxReport, ...] = ()
 
@@ -71,34 +71,30 @@ class CompiledLaunch:
                 run_ptx(*args, **more)  # finds it with its line of source
                 raise
 
-        if isinstance(self.launch, OURS):
-            for part in parts_of(self.launch):
-                threads, arguments = part.geometry.NUM_THREADS, part.arguments.values()
-                own = {"shared_bytes": part.shared_bytes, "unwritten": part.unwritten}
-                run_part(part.kernel, part.grid, threads, *arguments, **own)
-        else:  # of a file, whose kernels are launched in brackets
-            self.launch.run(launcher=run_part)
+        for part in parts_of(self.launch):
+            threads, arguments = part.geometry.NUM_THREADS, part.arguments.values()
+            own = {"shared_bytes": part.shared_bytes, "unwritten": part.unwritten}
+            run_part(part.kernel, part.grid, threads, *arguments, **own)
         self.reports = tuple(reports)
         return self.out
 
     def probe(self) -> Intermediates:
-        """Run it; return `out` and, of our kernels, what they leave in shared memory on the way to
-        it. The sums of rows of V stay in registers. In float32 the output is these sums; otherwise
-        they are rounded to it, and only the output can be seen."""
+        """Run it; return `out` and what the kernels leave in shared memory on the way to it. The
+        sums of rows of V stay in registers. In float32 the output is these sums; otherwise they are
+        rounded to it, and only the output can be seen."""
         found = {"out": self.run()}
         if isinstance(self.launch, NaiveLaunch):
             return found | {"qk": by_token(self.reports[0], 0, self.launch)}
         if isinstance(self.launch, PartitionedLaunch):
             merged = self.launch.max_logits, self.launch.exp_sums
             found |= intermediates_of_v2(*self.reports, self.launch, *merged)
-        elif isinstance(self.launch, CudaLaunch):
+        else:
             found |= intermediates_of_paged(self.reports[0], self.launch)
-        if isinstance(self.launch, OURS) and self.out.dtype == torch.float32:
+        if self.out.dtype == torch.float32:
             found["accs"] = self.out
         return found
 
 
-OURS = CudaLaunch | PartitionedLaunch
 # Barriers by number. The paged kernel's, as in vLLM's, come when all threads have written: q; the
 # scores, and the maximum of each warp; the sum of each warp; the weights.
 SCORES, SUM, WEIGHTS = 1, 2, 3

@@ -1,0 +1,157 @@
+"""The kernels' files as templates: other sizes, a reader's functions in them, in their order."""
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from numba import cuda
+
+from pa_tutorial.checks.cases import WORKED_EXAMPLE
+from pa_tutorial.kernels.cuda_backends import CudaBackend, v1_backend, v1_vector_backend, v2_backend
+from pa_tutorial.kernels.geometry import CONSTANTS, NUM_THREADS, Geometry
+from pa_tutorial.kernels.template import FILES, FOLDER, KernelFileError, Source, made, tree_of
+from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
+from pa_tutorial.paging.quantization import FLOAT8
+from simt import SimtError
+
+STEP = WORKED_EXAMPLE.paged("vllm")
+OTHER_NAMES = {"q_vecs_shape": "Q_VECS_SHAPE"}
+
+
+@pytest.mark.parametrize("cache_dtype", [None, *FLOAT8])
+def test_geometry_says_what_the_file_says(cache_dtype: torch.dtype | None) -> None:
+    """Every constant that both have, for all sizes."""
+    compared = set()
+    for head_size, block_size, dtype, num_threads in product(
+        HEAD_SIZES, BLOCK_SIZES, DTYPES, NUM_THREADS
+    ):
+        if cache_dtype and head_size % 16:
+            continue  # no whole number of pieces
+        options = {"partition_size": 2 * block_size, "cache_dtype": cache_dtype}
+        geometry = Geometry(head_size, block_size, dtype, num_threads, **options)
+        kernel = made("v2", **geometry.sizes)
+        names = {name for name in CONSTANTS if hasattr(kernel, name)}
+        compared |= names
+        wrong = {n for n in names if getattr(kernel, n) != getattr(geometry, n)}
+        assert not wrong, (geometry, wrong)
+        assert geometry.q_vecs_shape == kernel.Q_VECS_SHAPE
+    assert {*CONSTANTS} - compared == {"NUM_TOKENS_PER_THREAD_GROUP", "NUM_ELEMS_PER_THREAD"}
+
+
+@pytest.mark.parametrize("seq_lens", [(1,), (11,), (100, 900), (9000,)], ids=str)
+@pytest.mark.parametrize("kernel", ["naive", "v1", "v1_vector"])
+def test_the_launcher_of_a_file_asks_for_what_the_package_does(
+    kernel: str, seq_lens: tuple[int, ...]
+) -> None:
+    """The grid, the threads and the shared memory of launch_naive and launch_v1."""
+    asked = []
+
+    class Kernel:
+        def __getitem__(self, sizes: tuple) -> Callable:
+            asked.append(sizes)
+            return lambda *arguments: None
+
+    file = made(kernel)
+    names = {"naive": ("naive_kernel", "launch_naive")}.get(
+        kernel, ("paged_attention_v1", "launch_v1")
+    )
+    lens = torch.tensor(seq_lens)
+    launcher = vars(file)[names[1]]
+    names_of_file = {**vars(file), names[0]: Kernel()}
+    function = type(launcher)(launcher.__code__, names_of_file)
+    function(None, torch.empty(len(lens), 4, 32), None, None, 1.0, None, lens, None)
+    geometry = Geometry(32, 8)
+    shared_bytes = 4 * max(seq_lens) if kernel == "naive" else None
+    wanted = shared_bytes or geometry.dynamic_shared_bytes(max(seq_lens))
+    assert asked == [((4, len(lens)), geometry.NUM_THREADS, 0, wanted)]
+
+
+def test_the_same_sizes_give_the_same_kernel() -> None:
+    assert made("v1", HEAD_SIZE=64) is made("v1", HEAD_SIZE=64)
+    assert made("v1", HEAD_SIZE=64) is not made("v1", HEAD_SIZE=32)
+
+
+def test_formulas_follow_a_constant() -> None:
+    file = made("v1", HEAD_SIZE=64, BLOCK_SIZE=16, DTYPE=torch.float32)
+    assert (file.VEC_SIZE, file.NUM_VECS_PER_THREAD, file.X) == (2, 16, 4)
+    padded = made("v1", Q_VECS_SHAPE=(4, 5, 2))
+    assert padded.Q_VECS_SHAPE == (4, 5, 2)
+
+
+@cuda.jit(device=True)
+def load_key(k_vecs, k_block, physical_block_offset, thread_idx):
+    k_vecs[0, 0] = k_block[HEAD_SIZE, 0, 0]  # noqa: F821  a constant of the file
+
+
+def test_a_readers_function_takes_the_place_of_ours_and_is_found_where_it_stands() -> None:
+    mine = v1_backend.with_functions(v1=[load_key])
+    with pytest.raises(SimtError) as found:
+        mine.prepare(STEP).run()
+    line = load_key.py_func.__code__.co_firstlineno + 2
+    assert "k_block[HEAD_SIZE, 0, 0]" in str(found.value)
+    assert f"line {line} of load_key" in str(found.value)
+
+
+def by_element(name: str) -> Source:
+    """Our function of v1.py, as if a reader had written it."""
+    file = FOLDER / "v1.py"
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    (node,) = (n for n in tree_of("v1").body if getattr(n, "name", "") == name)
+    first = node.decorator_list[0].lineno
+    return Source("".join(lines[first - 1 : node.end_lineno]), str(file), first)
+
+
+@pytest.mark.parametrize("backend", [v1_vector_backend, v2_backend])
+def test_a_function_of_v1_is_executed_before_the_vec_loads(backend: CudaBackend) -> None:
+    """After them, its element loads would take their place, silently."""
+    mine = backend.with_functions(v1=[by_element("load_key")])
+    costs = []
+    for each in (backend, mine, mine.with_functions(v1_vector=[by_element("load_key")])):
+        launch = each.prepare(STEP, **({"partition_size": 8} if each.kernel == "v2" else {}))
+        trace = getattr(launch, "partitions", launch).traced()
+        costs.append(trace.only(array="k_cache").num_instructions)
+    assert costs[0] == costs[1] < costs[2]
+
+
+@pytest.mark.parametrize("kernel", FILES)
+def test_no_kernel_file_but_the_first_is_a_kernel_alone(kernel: str) -> None:
+    """A plain import of v2.py would give a kernel that calls v1's element loads."""
+    *before, last = FILES[kernel]
+    text = (FOLDER / f"{last}.py").read_text(encoding="utf-8")
+    assert ("executed after" in text.lower()) == bool(before)
+
+
+def whole(text: str) -> Source:
+    return Source(text, "my_kernel/v1.py", 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: made("v3"), "kernel is 'v3'; it must be one of naive, v1, v1_vector, v2"),
+        (lambda: made("v1", HEADSIZE=64), "HEADSIZE: no constant of v1.py"),
+        (lambda: made("v1", PARTITION_SIZE=8), "PARTITION_SIZE: no constant of v1.py"),
+        (
+            lambda: v1_backend.with_functions(vectors=[load_key]).prepare(STEP),
+            "mine has vectors; its files are naive, v1, v1_vector, v2",
+        ),
+        (
+            lambda: made("v1", (("v1", (whole("def qk_dot(q_vecs):\n    return 1\n"),)),)),
+            r"qk_dot takes \(q_vecs\); it must take \(q_vecs, k_vecs\), as in v1.py",
+        ),
+        (
+            lambda: made("v1", (("v1", (whole("def helper(a):\n    return a + MINE\n"),)),)),
+            "helper uses MINE: the kernel's files have no such name",
+        ),
+        (
+            lambda: made("v1", (("v1", (whole("def helper(a:\n"),)),)),
+            "my_kernel/v1.py is damaged: ",
+        ),
+        (lambda: made("v1", (("v1", (3,)),)), "3 has no source; it must be a function"),
+    ],
+)
+def test_what_cannot_be_a_kernel_is_refused_in_one_line(call: Callable, words: str) -> None:
+    with pytest.raises((ValueError, KernelFileError), match=words) as found:
+        call()
+    assert "\n" not in str(found.value)
