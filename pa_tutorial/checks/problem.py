@@ -271,15 +271,19 @@ class DecodeProblem(_Case):
                 cache[empty] = rng.standard_normal(int(empty.sum()))
         caches = [torch.from_numpy(c).to(self.cache_dtype or self.dtype) for c in caches]
         width = max(map(len, tables)) + self.pad_columns
-        scales = [torch.tensor(s or 1.0) for s in (self.k_scale, self.v_scale)]
+        scales = {n: torch.tensor(getattr(self, n) or 1.0) for n in ("k_scale", "v_scale")}
+        k_cache, v_cache = with_gaps(*caches) if self.gaps else caches
         return (QuantizedStep if self.cache_dtype else DecodeStep)(
-            inputs.q,
-            *(with_gaps(*caches) if self.gaps else caches),
-            torch.tensor([t + [0] * (width - len(t)) for t in tables], dtype=torch.int32),
-            torch.tensor(self.seq_lens, dtype=torch.int32),
-            inputs.scale,
-            inputs.alibi_slopes,
-            *(scales if self.cache_dtype else ()),
+            q=inputs.q,
+            k_cache=k_cache,
+            v_cache=v_cache,
+            block_tables=torch.tensor(
+                [table + [0] * (width - len(table)) for table in tables], dtype=torch.int32
+            ),
+            seq_lens=torch.tensor(self.seq_lens, dtype=torch.int32),
+            scale=inputs.scale,
+            alibi_slopes=inputs.alibi_slopes,
+            **(scales if self.cache_dtype else {}),
         )
 
     def stored(self, tokens: list[Tensor], scale: tuple[float, ...]) -> list[oracle.Array]:
