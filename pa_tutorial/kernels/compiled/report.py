@@ -188,23 +188,26 @@ def assembly(kernel: Callable, *arguments: object) -> str:
 
 
 def made_of(kernel: Callable, line: str, *arguments: object) -> str:
-    """The lines of a kernel's file that hold this text, and what the compiler made of them, in PTX:
-    each instruction, how often it is there, and the operands of the first.
+    """The lines of a kernel and its device functions that hold this text, and what the compiler
+    made of them, in PTX: each instruction, how often it is there, and the operands of the first.
 
     arguments  of a launch, whose types the kernel is compiled for
     """
     require_type(hasattr(kernel, "py_func"), "kernel", kernel, "a @cuda.jit kernel")
     require_type(isinstance(line, str), "line", line, "a piece of a line")
 
-    file = kernel.py_func.__code__.co_filename
-    numbered = enumerate(Path(file).read_text(encoding="utf-8").splitlines(), 1)
-    texts = {number: text.strip() for number, text in numbered if line in text}
+    texts: dict[tuple[str, int], str] = {}
+    known = [one.py_func for one in kernel.py_func.__globals__.values() if hasattr(one, "py_func")]
+    for function in (kernel.py_func, *known):
+        lines, first = inspect.getsourcelines(function)
+        file = function.__code__.co_filename
+        texts |= {(file, n): text.strip() for n, text in enumerate(lines, first) if line in text}
 
     def ask() -> str:
         from simt.ptx import parse, ptx_by_line
 
-        found = ptx_by_line(parse(compile_ptx(kernel, *arguments, lineinfo=True)), file)
-        made = [one for number in texts for one in found.get(number, ())]
+        ptx = parse(compile_ptx(kernel, *arguments, lineinfo=True))
+        made = [one for file, n in texts for one in ptx_by_line(ptx, file).get(n, ())]
         if not made:
             return f"nothing: no line that is compiled holds {line!r}"
         counts = Counter(one.split(" ")[0] for one in made)
