@@ -27,7 +27,8 @@ GAP = 0.4  # cells between the rows of V of two iterations
 
 def weights_read(run: Run, block: int, lane: int) -> list[int]:
     """The tokens of a block, by their offset in it, whose weights a lane reads."""
-    reads = between(run.trace, WEIGHTS_DONE, ROWS_DONE).only(array="logits", kind="read")
+    reads = run.trace.only(array="logits", kind="read")
+    reads = between(reads, WEIGHTS_DONE, ROWS_DONE)
     array, size = reads.the_array(), run.geometry.BLOCK_SIZE
     first = run["block_tables"][0].tolist().index(block) * size
     _, items = units(reads.records[reads.records.lane == lane], array.dtype.itemsize)

@@ -113,12 +113,11 @@ def test_every_picture_of_a_readers_kernel_can_be_read() -> None:
         poster.draw_poster(backend=MINE),
         poster.draw_poster(backend=MINE_OF_V2),
         rows.draw_whole_kernel(run),
-        rows.draw_reference_value_rows(MINE),
+        rows.draw_value_rows(run, WORKED_EXAMPLE.tables[0][0], lane=0),
         query_and_key.draw_blocks_of_warps(run),
         query_and_key.draw_query_banks(run.geometry, MINE),
         key_bytes.draw_key_bytes(WORKED_EXAMPLE, 4, 8, MINE_OF_V2),
         partitions.draw_split(WORKED_EXAMPLE, 8, backend=MINE_OF_V2),
-        partitions.draw_mixed(partitions.MIXED, 8, MINE_OF_V2),
     ):
         require_readable(figure)
 
