@@ -36,8 +36,8 @@ def draw_grid(trace: Trace, seq_lens: Sequence[int]) -> Figure:
     num_threads = trace.block[0]
     num_kv_heads = trace.only(array="k_cache").the_array().shape[1]
     title = f"Each head of each sequence has its thread block, {num_heads * num_seqs} in all"
-    firsts = [keys_read(trace, (head, 0))[0] for head in range(num_heads)]
-    count = firsts.count(firsts[0])
+    of_heads = [keys_read(trace, (head, 0)) for head in range(num_heads)]
+    count = of_heads.count(of_heads[0])
     title += f"; {count} query heads read the same K" if count > 1 else ""
     figure, axes = style.new_figure(title, 0.5 + 0.78 * num_seqs)
     board(axes, num_heads, num_seqs, -0.62, -0.32)
@@ -74,10 +74,12 @@ def draw_addresses(trace: Trace, block_table: Sequence[int], marked: Sequence[in
     """From thread to token, block and byte of K, for thread block 0.
 
     block_table  as the kernel gets it, padding included
-    marked       threads whose addresses are written out; the last one gives the title
+    marked       threads whose addresses are written out, if they read K; the last one gives the
+                 title
     """
-    array = trace.only(array="k_cache").the_array()
-    reads = Reads(keys_read(trace, 0), array, block_table, marked, trace.block[0])
+    array, keys = trace.only(array="k_cache").the_array(), keys_read(trace, 0)
+    marked = [thread for thread in marked if thread in keys] or [min(keys)]
+    reads = Reads(keys, array, block_table, marked, trace.block[0])
     last = marked[-1]
     logical, offset = divmod(last, reads.block_size)
     title = f"Thread {last} takes token {last}, at offset {offset} of logical block {logical}; "

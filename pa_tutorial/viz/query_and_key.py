@@ -179,13 +179,14 @@ def one_block(geometry: Geometry) -> DecodeProblem:
 
 @cache
 def query_reads(geometry: Geometry, padding: int, backend: PagedBackend) -> Trace:
-    """How the first warp reads q_vecs for one key token of each thread group, if `padding` unused
-    vecs end each share."""
+    """How a warp reads q_vecs for one key token of each thread group, if `padding` unused vecs end
+    each share."""
     step = one_block(geometry).paged("vllm")
     launch = backend.prepare(step, num_threads=geometry.num_threads)
     shares, vecs, size = geometry.q_vecs_shape
     padded = with_sizes(backend, launch, Q_VECS_SHAPE=(shares, vecs + padding, size))
-    return padded.traced().only(array="q_vecs", kind="read", warp=0)
+    reads = padded.traced().only(array="q_vecs", kind="read")
+    return reads.only(warp=int(reads.records.warp[0]))
 
 
 @style.styled

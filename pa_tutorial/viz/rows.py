@@ -8,8 +8,7 @@ from pa_tutorial.kernels.cuda_backends import PagedBackend, v1_backend
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE, SUM_DONE, WEIGHTS_DONE
 from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.viz import style
-from pa_tutorial.viz.accesses import owners
-from pa_tutorial.viz.drawing import SMALL, board, box, cell, cells, note, span, write
+from pa_tutorial.viz.drawing import SMALL, board, box, cell, cells, note, plural, span, write
 from pa_tutorial.viz.kernel_runs import (
     REFERENCE,
     Run,
@@ -20,6 +19,7 @@ from pa_tutorial.viz.kernel_runs import (
     softmax_lines,
 )
 from simt.gpus import WARP_SIZE
+from simt.traffic import units
 
 ROWS = 4  # of V and out that are shown of the whole kernel
 GAP = 0.4  # cells between the rows of V of two iterations
@@ -27,11 +27,13 @@ GAP = 0.4  # cells between the rows of V of two iterations
 
 def weights_read(run: Run, block: int, lane: int) -> list[int]:
     """The tokens of a block, by their offset in it, whose weights a lane reads."""
-    reads = between(run.trace, WEIGHTS_DONE, ROWS_DONE).only(array="logits", kind="read")
-    readers, size = owners(reads), run.geometry.BLOCK_SIZE
+    reads = run.trace.only(array="logits", kind="read")
+    reads = between(reads, WEIGHTS_DONE, ROWS_DONE)
+    array, size = reads.the_array(), run.geometry.BLOCK_SIZE
     first = run["block_tables"][0].tolist().index(block) * size
-    of_token = [{t % WARP_SIZE for t in readers.get(first + offset, ())} for offset in range(size)]
-    return [offset for offset in range(size) if lane in of_token[offset]]
+    _, items = units(reads.records[reads.records.lane == lane], array.dtype.itemsize)
+    tokens = np.unique(items) - array.address // array.dtype.itemsize
+    return (tokens[(first <= tokens) & (tokens < first + size)] - first).tolist()
 
 
 def lanes_of_rows(run: Run, block: int) -> dict[tuple[int, int], list[int]]:
@@ -53,9 +55,9 @@ def draw_value_rows(run: Run, block: int, lane: int) -> Figure:
     mine = sorted({row for (row, _), readers in lanes.items() if lane in readers})
     tokens = weights_read(run, block, lane)
     steps = {*np.diff(mine).tolist()}
-    which = f"of every {steps.pop()}th row" if len(steps) == 1 else f"of {len(mine)} rows"
-    title = f"Lane {lane} takes tokens {tokens[0]} to {tokens[-1]} {which} of V, "
-    title += f"and has {len(mine)} sums in its accs"
+    which = f"every {steps.pop()}th row" if len(steps) == 1 else plural(len(mine), "row")
+    title = f"Lane {lane} takes tokens {tokens[0]} to {tokens[-1]} of {which} of V, "
+    title += f"and has {plural(len(mine), 'sum')} in its accs"
     figure, axes = style.new_figure(title, 3.4)
     for token in range(g.BLOCK_SIZE):
         shade = style.LOGITS if token in tokens else style.lighter(style.LOGITS, 0.75)

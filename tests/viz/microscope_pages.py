@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.kernels.cuda_backends import v1_vector_backend
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, run_v1
 from simt import Trace
 from simt.trace import SPACES
@@ -10,7 +10,7 @@ from simt.trace import SPACES
 
 def reference() -> Run:
     """The kernel at the sizes of vLLM's document, with its vector loads; thread block 0 traced."""
-    return run_v1(REFERENCE, loads=vector_loads)
+    return run_v1(REFERENCE, backend=v1_vector_backend)
 
 
 def the_trace() -> Trace:

@@ -1,18 +1,30 @@
 """What the figures of notebooks 08 to 13 show is what the kernels did."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from numba import cuda, float32
 
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.checks.problem import DecodeProblem
-from pa_tutorial.kernels.intermediates import SCORES_DONE
-from pa_tutorial.viz import first_kernel, key_bytes, nested, query_and_key, rows
-from pa_tutorial.viz.kernel_runs import REFERENCE, run_v1, values_of_block
-from simt import launch
+from pa_tutorial.kernels.cuda_backends import v1_backend, v2_backend
+from pa_tutorial.kernels.v1 import (
+    NUM_THREADS,
+    NUM_VECS_PER_THREAD,
+    THREAD_GROUP_SIZE,
+    VEC_SIZE,
+    X,
+    block_sum,
+    to_float,
+)
+from pa_tutorial.paging.layouts import VllmLayout
+from pa_tutorial.viz import first_kernel, key_bytes, nested, partitions, poster, query_and_key, rows
+from pa_tutorial.viz.kernel_runs import REFERENCE, of_block, places, run_v1
+from simt import Snapshot, launch
 from simt.gpus import WARP_SIZE
 from tests.simt.helpers import kernel
 from tests.simt.microscope.pictures import require_readable, texts_of
@@ -29,27 +41,88 @@ rest = pytest.mark.rest("test_notebooks.py draws the reference")
 
 @pytest.mark.rest(keep=["reference"])
 @by_problem
-def test_terms_rows_and_weights_are_those_of_the_trace(problem: DecodeProblem) -> None:
-    """The five terms of an address of K; a lane's rows and tokens of V; its weights."""
+def test_terms_rows_and_weights_are_those_of_the_geometry(problem: DecodeProblem) -> None:
+    """The vecs of K that a lane reads, in order; its rows and tokens of V; its weights."""
     run = run_v1(problem, head=1)
-    g = run.geometry
+    g, num_blocks = run.geometry, len(run["k_cache"])
+    layout = VllmLayout(num_blocks, problem.num_kv_heads, g.HEAD_SIZE, g.BLOCK_SIZE, problem.dtype)
     for block_idx, block in enumerate(problem.block_tables()[0][0][:6]):
         first = block_idx % g.NUM_WARPS * WARP_SIZE
-        reads = values_of_block(run, block)
-        row, vec = reads.the_array().indices(reads.records.address)
+        reads = of_block(run, "v_cache", block)
+        *_, row, offset = places(reads)
         for lane in range(WARP_SIZE):
-            terms = [
-                sum(query_and_key.key_terms(run, first + lane, block, j).values())
-                for j in range(g.NUM_VECS_PER_THREAD)
+            vecs = query_and_key.vecs_read(run, first + lane, block)
+            token = lane // g.THREAD_GROUP_SIZE
+            elements = g.head_elements(lane % g.THREAD_GROUP_SIZE)[:: g.VEC_SIZE]
+            assert [sum(query_and_key.key_terms(run, vec).values()) for vec in vecs] == [
+                layout.k_element(block, run.kv_head, token, element) for element in elements
             ]
-            assert query_and_key.key_offsets(run, first + lane, block) == terms
             mine = reads.records.lane == lane
             assert tuple(np.unique(row[mine])) == g.value_rows(lane)
-            assert {*vec[mine] * g.V_VEC_SIZE} == {g.value_tokens(lane)[0]}
+            assert tuple(np.unique(offset[mine])) == g.value_tokens(lane)
             assert tuple(rows.weights_read(run, block, lane)) == g.value_tokens(lane)
 
 
-# With other sizes, and with a kernel that is wrong -----------------------------------------------
+# With a reader's functions ------------------------------------------------------------------------
+
+
+@cuda.jit(device=True)
+def load_key(k_vecs, k_block, physical_block_offset, thread_idx):
+    for i in range(NUM_VECS_PER_THREAD):
+        j = NUM_VECS_PER_THREAD - 1 - i  # the last vec first
+        first = (thread_idx % THREAD_GROUP_SIZE + j * THREAD_GROUP_SIZE) * VEC_SIZE
+        for e in range(VEC_SIZE):
+            k_vecs[j, e] = to_float(k_block[first // X, physical_block_offset, first % X + e])
+
+
+@cuda.jit(device=True)
+def scores_to_weights(logits, red_smem, qk_max, num_tokens, thread_idx):
+    exp_sum = float32(0)
+    for i in range(NUM_THREADS - 1 - thread_idx, num_tokens, NUM_THREADS):  # the last threads
+        exp_sum += math.exp(logits[i] - qk_max)
+    exp_sum = block_sum(red_smem, exp_sum, thread_idx)
+    for i in range(NUM_THREADS - 1 - thread_idx, num_tokens, NUM_THREADS):
+        logits[i] = math.exp(logits[i] - qk_max) / (exp_sum + float32(1e-6))
+    cuda.syncthreads()
+    return exp_sum
+
+
+MINE = v1_backend.with_functions(v1=[load_key, scores_to_weights])
+MINE_OF_V2 = v2_backend.with_functions(v1=[scores_to_weights], v1_vector=[load_key])
+
+
+def test_a_picture_shows_the_loads_of_the_readers_function() -> None:
+    found = []
+    for backend in (v1_backend, MINE):
+        run = run_v1(WORKED_EXAMPLE, backend=backend)
+        figure = query_and_key.draw_key_address(run, 5, WORKED_EXAMPLE.tables[0][0])
+        found.append([text for text in texts_of(figure) if text.startswith("j=")])
+    assert found == [["j=0", "j=1", "j=2", "j=3"], ["j=3", "j=2", "j=1", "j=0"]]
+
+
+@pytest.mark.parametrize("step", ["sum", "weights"])
+def test_the_poster_shows_the_threads_of_the_readers_function(step: str) -> None:
+    of_v1, of_v2 = run_v1(WORKED_EXAMPLE, backend=MINE), poster.run_of_partition(MINE_OF_V2)
+    for run, tokens in (of_v1, 11), (of_v2, 8):
+        assert poster.threads_of(run, step) == [*range(128 - tokens, 128)]
+
+
+def test_every_picture_of_a_readers_kernel_can_be_read() -> None:
+    run = run_v1(WORKED_EXAMPLE, backend=MINE)
+    for figure in (
+        poster.draw_poster(backend=MINE),
+        poster.draw_poster(backend=MINE_OF_V2),
+        rows.draw_whole_kernel(run),
+        rows.draw_value_rows(run, WORKED_EXAMPLE.tables[0][0], lane=0),
+        query_and_key.draw_blocks_of_warps(run),
+        query_and_key.draw_query_banks(run.geometry, MINE),
+        key_bytes.draw_key_bytes(WORKED_EXAMPLE, 4, 8, MINE_OF_V2),
+        partitions.draw_split(WORKED_EXAMPLE, 8, backend=MINE_OF_V2),
+    ):
+        require_readable(figure)
+
+
+# With other sizes, and with a kernel that is wrong ------------------------------------------------
 
 # HEAD_SIZE, BLOCK_SIZE: those of the text, and those that it invites a reader to try
 SIZES = pytest.mark.parametrize("sizes", [(32, 8), (64, 16), (96, 32)], ids=str)
@@ -73,13 +146,32 @@ def addresses(problem: DecodeProblem, block: str = "table[t // size]") -> Figure
     return first_kernel.draw_addresses(trace, table.tolist(), marked=(0, 9))
 
 
+def looked_at(problem: DecodeProblem) -> tuple[Snapshot, float]:
+    """q_vecs, k_vecs and qk of the first block in head 0, as in notebook 10, and the scale."""
+    prepared = v1_backend.prepare(problem.paged("vllm"))
+    body = """
+        q_vecs = cuda.shared.array(Q_VECS_SHAPE, scalar_t)
+        load_query(q_vecs, q, t)
+        k_vecs = cuda.local.array(K_VECS_SHAPE, float32)
+        load_key(k_vecs, k_block, t // THREAD_GROUP_SIZE % BLOCK_SIZE, t)
+        qk = qk_dot(q_vecs[t % THREAD_GROUP_SIZE], k_vecs)
+        out[t] = qk
+    """
+    made = kernel("out, q, k_block", body, **vars(prepared.namespace))
+    given, block = prepared.arguments, problem.tables[0][0]
+    arguments = torch.zeros(128), given["q"][0, 0], given["k_cache"][block, 0]
+    names = "q_vecs", "k_vecs", "qk"
+    (snapshot,) = launch(made, 1, 128, *arguments, watch="end", names=names).at("end")
+    return snapshot, float(given["scale"])
+
+
 @pytest.mark.rest(keep=["(96, 32)"])
 @SIZES
 def test_words_can_be_read_with_a_readers_sizes(sizes: tuple[int, int]) -> None:
     run = run_v1(problem := of_sizes(sizes))
     require_readable(addresses(problem))
     require_readable(query_and_key.draw_key_address(run, 5, problem.tables[0][0]))
-    require_readable(query_and_key.draw_qk(run.snapshot(SCORES_DONE), 0, 1.0))
+    require_readable(query_and_key.draw_qk(looked_at(problem)[0], 0, 1.0))
     require_readable(rows.draw_whole_kernel(run))
 
 
@@ -93,17 +185,20 @@ def test_values_are_read_as_what_their_bits_mean() -> None:
 @rest
 @SIZES
 def test_the_score_in_the_picture_is_what_the_threads_have(sizes: tuple[int, int]) -> None:
-    run = run_v1(of_sizes(sizes))
-    looked, size = run.snapshot(SCORES_DONE), run.geometry.THREAD_GROUP_SIZE
-    qk, sums = looked["qk"].copy(), query_and_key.partial_sums(looked, 0)
+    looked, scale = looked_at(of_sizes(sizes))
+    qk, sums, size = (
+        looked["qk"].copy(),
+        query_and_key.partial_sums(looked, 0),
+        len(looked["q_vecs"]),
+    )
     for held, is_one in (
-        (qk[:size] / run["scale"], True),
+        (qk[:size].copy(), True),
         (sums[-1] + np.arange(1, size + 1), False),
     ):
         qk[:size] = held
         snapshot = replace(looked, values=looked.values | {"qk": qk.copy()})
-        figure = query_and_key.draw_qk(snapshot, 0, run["scale"])
-        shown = f"{run['scale'] * held[0]:.3f}"
+        figure = query_and_key.draw_qk(snapshot, 0, scale)
+        shown = f"{scale * held[0]:.3f}"
         expected = (f" {sizes[0] // size} products", shown) if is_one else ("in this run",)
         assert [words for words in expected if words not in figure.get_suptitle()] == []
         assert any(text.endswith(f"= {shown}") for text in texts_of(figure))

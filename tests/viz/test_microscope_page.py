@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pa_tutorial.kernels.intermediates import SUM_DONE, WEIGHTS_DONE
+from pa_tutorial.kernels.intermediates import SCORES_DONE, WEIGHTS_DONE
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.viz.kernel_runs import REFERENCE, between
 from simt import global_traffic, shared_traffic
@@ -19,8 +19,15 @@ from tests.viz.microscope_pages import physical, stops, the_trace
 # Sizes of the reference, known apart from it.
 ITEMSIZE, BLOCK_SIZE, THREAD_GROUP_SIZE, VEC_SIZE = 2, 16, 2, 4
 LAYOUT = VllmLayout(16, 1, head_size=128, block_size=BLOCK_SIZE, dtype=REFERENCE.dtype)
-LOAD_K = "load_k("
+LOAD_K = "k_vec = load("
 rest = pytest.mark.rest("the other questions, asked with the keyboard")
+
+
+def spoken(part: str, block: int, offset: int, element: int) -> str:
+    """An element of K or V, as an index of its cache."""
+    if part == "K":
+        return f"k_cache[{block}, 0, {element // 8}, {offset}, {element % 8}]"
+    return f"v_cache[{block}, 0, {element}, {offset}]"
 
 
 @pytest.fixture
@@ -35,7 +42,7 @@ def test_the_page_is_one_file_that_may_load_nothing(reader: Reader, reference_ht
     assert {*rules.values()} <= {"'unsafe-inline'", "data:"}
     text = reference_html.read_text(encoding="utf-8")
     assert not [word for word in ("http://", "https://", "@import", "url(") if word in text]
-    assert reader.page.title() == "paged_attention_kernel under the microscope"
+    assert reader.page.title() == "paged_attention_v1 under the microscope"
 
 
 @pytest.mark.rest(keep=["keys"])
@@ -59,9 +66,9 @@ def test_the_page_says_which_bytes_a_lane_reads(reader: Reader, way: str) -> Non
     assert reader.about[0] == (
         f"lane 5 of warp 2 reads bytes {first:,}–{first + 7:,} of k_cache · token {32 + offset} · "
         f"logical block 2 · physical block {physical(2)} · offset {offset} · KV head 0 · "
-        f"element 28–31 · beginning at k_cache[{first // ITEMSIZE}]"
+        f"element 28–31 · beginning at {spoken('K', physical(2), offset, element)}"
     )
-    loops = ["block_idx: turn 0", "i: turn 0", "j: turn 3"]
+    loops = ["block_idx: turn 0", "j: turn 3"]
     assert [loop for loop in loops if loop not in reader.text(".loops")] == []
     trace = the_trace().only(array="k_cache", warp=2, turns={"block_idx": 0, "j": 3})
     assert {reader.at} == {*trace.records.instruction.tolist()}
@@ -73,14 +80,14 @@ def test_the_page_says_which_bytes_a_lane_reads(reader: Reader, way: str) -> Non
 def test_the_page_says_which_lanes_share_a_bank(reader: Reader) -> None:
     """Vec 3 begins at byte 24 of row 0 and at byte 152 of row 1: two words in the same banks."""
     reader.follow(warp=2, lane=5)
-    reader.click_line("load_q_vec(", times=4)
+    reader.click_line("load(q_vecs[j], 0)", times=4)
     assert reader.about[1:] == [
         "banks 6, 7: a word for lanes 0, 2, …, 30; another for lanes 1, 3, …, 31",
         "with lane 5 in banks 6, 7: "
         "the same word for lanes 1, 3, …, 31; another one for lanes 0, 2, …, 30",
     ]
-    assert "ii: turn 3" in reader.text(".loops")
-    words = "reads q_vecs, as load(q_vecs[i], 0) · 32 lanes, 8 bytes each"
+    assert "j: turn 3" in reader.text(".loops")
+    words = "reads q_vecs, as load(q_vecs[j], 0) · 32 lanes, 8 bytes each"
     assert f"{words} · 2 wavefronts (1 at best)" in reader.text(".sentence")
 
 
@@ -89,8 +96,10 @@ def test_the_page_says_when_and_by_whom_an_element_is_last_written(reader: Reade
     reader.find("logits[17]")
     trace = the_trace()
     numbers = np.unique(trace.records.instruction)  # the page counts them from 1
-    mine = between(trace, SUM_DONE, WEIGHTS_DONE).only(kind="write", warp=0).records
-    mine = mine[mine.lane == 17][0]
+    (array,) = (a for a in trace.arrays if a.name == "logits")
+    address = array.address + 17 * 4
+    mine = between(trace, SCORES_DONE, WEIGHTS_DONE).only(array="logits", kind="write").records
+    mine = mine[mine.address == address][-1]
     line, number = trace.sites[mine.place].line, np.searchsorted(numbers, mine.instruction) + 1
     last = reader.page.locator(".last", has_text="as logits")
     assert last.inner_text() == (
@@ -100,8 +109,7 @@ def test_the_page_says_when_and_by_whom_an_element_is_last_written(reader: Reade
     assert reader.at == mine.instruction
     assert trace.sources[0].line(line) in reader.text(".line.now >> nth=0")
 
-    (array,) = (a for a in trace.arrays if a.name == "shared_mem")
-    address, records = array.address + 17 * 4, trace.only(space="shared").records
+    records = trace.only(space="shared").records
     here = (records.address < address + 4) & (records.address + records.num_bytes > address)
     positions = np.searchsorted(numbers, records[here].instruction) + 1
     rows = reader.page.locator(".details tr[data-i]")
@@ -123,19 +131,20 @@ def test_a_name_that_is_not_there_is_explained(reader: Reader) -> None:
 @rest
 @pytest.mark.parametrize("part", ["K", "V"])
 def test_the_pointer_names_an_element_and_a_click_picks_it(reader: Reader, part: str) -> None:
-    name, per_block = f"{part.lower()}_cache", LAYOUT.head_size * BLOCK_SIZE
+    per_block = LAYOUT.head_size * BLOCK_SIZE
     element_of = LAYOUT.k_element if part == "K" else LAYOUT.v_element
     for logical, offset, element in ((0, 0, 0), (10, 15, 127)):
         block = physical(logical)
         place = element_of(block, 0, offset, element)
         cell = (logical - block) * per_block + place
         assert reader.hover(f"{part}:", cell)[:2] == [
-            f"{name}[{place}]",
+            spoken(part, block, offset, element),
             f"token {logical * BLOCK_SIZE + offset} · logical block {logical} · physical block "
             f"{block} · offset {offset} · KV head 0 · element {element}",
         ]
         reader.canvas(f"{part}:").click(position=reader.place(f"{part}:", cell))
-        assert reader.text(".details .caption").startswith(f"{name}[{place}]: ")
+        said = reader.text(".details .caption")
+        assert said.startswith(f"{spoken(part, block, offset, element)}: ")
 
 
 @rest
@@ -195,14 +204,14 @@ def test_source_panes_buttons_and_chips_need_no_mouse(reader: Reader) -> None:
     # the row below the first: piece 1, its first element
     assert "offset 0 · KV head 0 · element 8" in reader.text(".tip")
     reader.press("Enter", "Tab")
-    element = LAYOUT.k_element(physical(0), 0, 0, 8)
-    assert reader.text(".details .caption").startswith(f"k_cache[{element}]: touched")
+    said = reader.text(".details .caption")
+    assert said.startswith(f"{spoken('K', physical(0), 0, 8)}: touched")
     assert not reader.page.locator(".tip").is_visible()
 
     reader.tab_to(".chips button:nth-child(1)")
     reader.press(*["ArrowRight"] * 6, "ArrowLeft", " ", "Home")
     assert reader.text(".chips .chosen") == "5"
-    reader.tab_to(".listing")
+    reader.tab_to(".listing ~ .listing")  # of the device functions
     reader.press("ArrowDown")
     while LOAD_K not in reader.text(".line.cursor"):
         reader.press("ArrowDown")
