@@ -1,26 +1,33 @@
 """Small mistakes in the solutions of exercises and blanks, and which of them the cases let pass.
 
 `python -m tests.exercises.mutants warp_tree` lists them for one of them, or for all: a line of
-the solution, what stood in its place, and the draws that accepted it.
+the solution, what stood in its place, and whether the answer is still right: its numbers and costs
+are ours, on another draw and at other sizes.
 """
 
 import ast
 import signal
 import sys
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from typing import Any
 
-from pa_tutorial.checks.running import judge, one_thread
+import torch
+from torch import Tensor
+
+from pa_tutorial.checks.running import Trial, judge, one_thread
 from pa_tutorial.exercises import EXERCISES, Exercise, grade
 from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.texts import BEGIN, END, code_lines
 from pa_tutorial.printing import print_anything
+from simt import global_traffic
 from tests.exercises.blank_cells import function_of
 
 SECONDS = 2  # of processor time; a case takes less, and a mutant may go on for ever
+DRAWS, ANOTHER = (0, 1), 2
+ROUNDING = 2e-6  # relative: 1e-6 more or less in a sum of at least 1 isn't seen
 OTHER_OPERATORS: Mapping[type, tuple[type, ...]] = {
     ast.Add: (ast.Sub,),
     ast.Sub: (ast.Add,),
@@ -164,18 +171,19 @@ def passes(exercise: Exercise, text: str, draw: int) -> bool:
     return True
 
 
-def accepted(exercise: Exercise, draws: tuple[int, ...]) -> dict[tuple[str, str], list[int]]:
-    """The changes that at least one draw accepts, and the draws that do."""
+def accepted(exercise: Exercise) -> dict[tuple[str, str], bool]:
+    """The changes of a solution that at least one draw accepts -> whether they are right."""
     found = {}
-    for draw in draws:
+    for draw in (*DRAWS, ANOTHER):
         # without a time limit: it may import something large
         assert grade(exercise.name, draw=draw).ok
     lines = [line.strip() for line in exercise.source.splitlines()]
     solution = range(lines.index(BEGIN) + 1, lines.index(END) + 1)
     for text, change in mutants(exercise.source, solution).items():
         with suppress(EndlessError):
-            if good := [draw for draw in draws if passes(exercise, text, draw)]:
-                found[change] = good
+            good = [draw for draw in DRAWS if passes(exercise, text, draw)]
+            if good:
+                found[change] = good == [*DRAWS] and is_right(exercise, exercise.answer(text))
     return found
 
 
@@ -185,23 +193,47 @@ def mutants_of_blank(blank: Blank) -> dict[str, tuple[str, str]]:
     return mutants(blank.source, [number for number, line in lines if line.strip() not in given])
 
 
-def accepted_in_kernel(
-    blank: Blank, known: Container[tuple[str, str]] = ()
-) -> list[tuple[str, str]]:
-    """The changes of a blank's answer that its verdict calls right, except the known ones."""
-    return [
-        change
-        for text, change in mutants_of_blank(blank).items()
-        if change not in known and not verdict(blank, function_of(blank, text + "\n"))
-    ]
+def accepted_in_kernel(blank: Blank) -> dict[tuple[str, str], bool]:
+    """The changes of a blank's answer that its verdict calls right -> whether they are."""
+    found = {}
+    for text, change in mutants_of_blank(blank).items():
+        answer = function_of(blank, text + "\n")
+        if not verdict(blank, answer):
+            found[change] = is_right(blank, answer)
+    return found
+
+
+def is_right(told: Exercise | Blank, answer: Callable) -> bool:
+    """Whether an answer behaves as ours does on another draw; a blank's has other sizes, too."""
+    trials = told.trials(ANOTHER)
+    return all(is_same(behaviour(trial, answer), behaviour(trial, None)) for trial in trials)
+
+
+def behaviour(trial: Trial, answer: Callable | None) -> tuple[dict[str, Tensor], int]:
+    """What an answer computes, and its memory transactions. None: our own answer."""
+    trace = trial.trace and trial.trace(answer)
+    cost = global_traffic(trace).total("transactions") if trace else 0
+    return {name: torch.as_tensor(array) for name, array in trial.run(answer).items()}, cost
+
+
+def is_same(found: tuple[dict[str, Tensor], int], ours: tuple[dict[str, Tensor], int]) -> bool:
+    """The same numbers but for rounding, at the same cost."""
+    numbers, cost = ours
+    return found[1] == cost and all(is_near(found[0][name], numbers[name]) for name in numbers)
+
+
+def is_near(found: Tensor, right: Tensor) -> bool:
+    """Equal to the last bits of a float32, or to the last one of 16 bits, of the largest number."""
+    rounding = torch.finfo(right.dtype).eps if right.dtype.itemsize == 2 else ROUNDING
+    right = right.double()
+    largest = float(right.nan_to_num(0, 0, 0).abs().max())
+    return torch.allclose(found.double(), right, rtol=0, atol=rounding * largest, equal_nan=True)
 
 
 if __name__ == "__main__":
     print_anything()
     for name in sys.argv[1:] or (*EXERCISES, *all_blanks()):
-        if name in EXERCISES:
-            for (old, new), draws in accepted(EXERCISES[name], (0, 1)).items():
-                print(f"{name}\n  - {old}\n  + {new}\n  draws {draws}")
-        else:
-            for old, new in accepted_in_kernel(all_blanks()[name]):
-                print(f"{name}\n  - {old}\n  + {new}")
+        is_blank = name in all_blanks()
+        found = accepted_in_kernel(all_blanks()[name]) if is_blank else accepted(EXERCISES[name])
+        for (old, new), right in found.items():
+            print(f"{name}\n  - {old}\n  + {new}\n  right: {right}", flush=True)
