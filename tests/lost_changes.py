@@ -11,18 +11,21 @@ from pathlib import Path
 
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.printing import print_anything
+from tests.coursework.window_answers import load_wrong_answers
 from tests.wrong_examples import load_examples
 
 INDEX = Path(__file__).parent.parent / "notebooks" / "INDEX.md"
 
 
 def every_change() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Whose it is, and what makes it: of wrong examples and of exercises."""
+    """Whose it is, and what makes it: of wrong examples, exercises and the assignment."""
     for example in load_examples():
         yield f"wrong example {example.name}", example.sources
     for exercise in EXERCISES.values():
         for wrong in exercise.wrong:
             yield f"exercise {exercise.name}: {wrong.why}", partial(wrong.made_in, exercise.source)
+    for wrong in load_wrong_answers():
+        yield f"window: {wrong.task}: {wrong.why}", wrong.texts
 
 
 def lost_changes() -> list[str]:

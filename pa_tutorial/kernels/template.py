@@ -23,6 +23,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from pa_tutorial.arguments import require
+from pa_tutorial.kernels.geometry import NUM_THREADS
+from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.tracebacks import ShortInNotebooks
 
 FOLDER = Path(__file__).parent
@@ -34,6 +37,13 @@ FILES: dict[str, tuple[str, ...]] = {
     "v2": ("v1", "v1_vector", "v2"),
 }
 FLOAT8 = "float8"  # the file with what an 8-bit cache changes
+# What a kernel can be made for.
+SUPPORTED = {
+    "HEAD_SIZE": HEAD_SIZES,
+    "BLOCK_SIZE": BLOCK_SIZES,
+    "DTYPE": DTYPES,
+    "NUM_THREADS": NUM_THREADS,
+}
 
 
 class KernelFileError(ShortInNotebooks, ValueError):
@@ -58,12 +68,13 @@ def made(kernel: str, mine: Mine = (), /, **sizes: object) -> ModuleType:
     kernel  "naive", "v1", "v1_vector" or "v2"
     mine    a reader's functions of each file, in the place of those of the same name, or in
             addition; a whole file of theirs takes the place of all that it defines
-    sizes   other values for constants of the files; with CACHE_DTYPE, the kernel for an 8-bit cache
+    sizes   other values for constants of the files, and of a reader's whole files; with
+            CACHE_DTYPE, the kernel for an 8-bit cache
 
     The same arguments give the same namespace, so a kernel is compiled once.
 
-    Raises ValueError for another kernel, KernelFileError for a name that isn't a constant of the
-    files, and for functions that can't take the place of ours.
+    Raises ValueError for another kernel and for a size that vLLM doesn't have, KernelFileError for
+    a name that isn't a constant of the files, and for functions that can't take the place of ours.
     """
     if kernel not in FILES:
         raise ValueError(f"kernel is {kernel!r}; it must be one of {', '.join(FILES)}")
@@ -71,6 +82,10 @@ def made(kernel: str, mine: Mine = (), /, **sizes: object) -> ModuleType:
     theirs = dict(mine)
     if others := set(theirs) - known:
         raise ValueError(f"mine has {', '.join(others)}; its files are {', '.join(sorted(known))}")
+    for name, supported in SUPPORTED.items():
+        value = sizes.get(name, supported[0])
+        is_supported = isinstance(value, type(supported[0])) and value in supported
+        require(is_supported, name, value, f"one of {', '.join(map(str, supported))}")
     files = FILES[kernel]
     if "CACHE_DTYPE" in sizes:  # an 8-bit cache is read by vec
         files = (*dict.fromkeys(("v1", "v1_vector", *files)), FLOAT8)
@@ -90,6 +105,7 @@ def _made(functions: Mine, sizes: tuple[tuple[str, object], ...]) -> ModuleType:
         for source in map(source_of, mine):
             tree = parsed(source)
             require_same_arguments(tree, ours, file)
+            unknown -= constants(tree)
             run(tree, source.file, module)
             theirs.append(tree)
     if unknown:

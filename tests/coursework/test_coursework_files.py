@@ -13,9 +13,8 @@ from pa_tutorial.coursework.assignment import ANSWERS, SLIDING_WINDOW, assignmen
 from pa_tutorial.coursework.notebooks import instructor_notebook, student_notebook
 from pa_tutorial.coursework.submissions import MOST_BYTES, read_submission
 from pa_tutorial.exercises import exercises_of
-from pa_tutorial.exercises.exercise import PLACEHOLDER
+from pa_tutorial.exercises.exercise import PLACEHOLDER, compiled
 from pa_tutorial.exercises.texts import BEGIN, END, notebook_names
-from pa_tutorial.text_changes import compiled
 from tests import absent
 
 NUMBERS = count(1)
@@ -99,7 +98,7 @@ def test_make_writes_every_form_and_grade_the_points_of_all_it_can(tmp_path, cap
     assert {
         "student/02_memory_waste.ipynb",
         "instructor/02_memory_waste.ipynb",
-        "instructor/plain/sliding_window/reduce_window.py",
+        "instructor/plain/sliding_window/v2_window.py",
         "plain/02_memory_waste/answers.py",
         "plain/sliding_window/test_tasks.py",
     } <= found

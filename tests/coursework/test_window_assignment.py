@@ -2,91 +2,135 @@
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from pa_tutorial.checks.running import judge, run_trials
-from pa_tutorial.checks.showing import CaseResult, Result
+from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.checks.running import Trial, judge, run_trials
+from pa_tutorial.checks.showing import CaseResult
 from pa_tutorial.coursework.assignment import SLIDING_WINDOW, assignment
 from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.tasks import Task
-from pa_tutorial.coursework.window import files
-from pa_tutorial.coursework.window.window_problem import attend_in_window
+from pa_tutorial.coursework.window import TASKS
+from pa_tutorial.coursework.window.files import PLAIN, SOLUTION, STARTER, V1, kernels_of, texts_of
+from pa_tutorial.coursework.window.kernel_trials import NUM_THREADS, v1_launch, v2_launches
+from pa_tutorial.coursework.window.window_problem import WindowProblem, attend_in_window
 from pa_tutorial.kernels.compiled.report import CAPABILITIES, Capability, compiled
-from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.loads import element_loads
-from pa_tutorial.kernels.vectors import vector_loads
-from pa_tutorial.text_changes import Version
-from tests.exercises.test_exercise_draws import expected
-from tests.kernels.test_paged_kernel_compiles import complaints, reduce_arguments, v1_arguments
-from tests.kernels.test_paged_kernel_compiles import pytestmark as needs_compiler
+from pa_tutorial.kernels.cuda_backends import v1_backend, v2_backend
+from pa_tutorial.kernels.cuda_launch import CudaLaunch
+from pa_tutorial.kernels.template import KernelFileError, Source
+from tests.coursework.window_answers import WrongAnswer, load_wrong_answers
 
 F16 = torch.float16
-each = pytest.mark.parametrize("name", files.PLACES)
+each = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 each_draw = pytest.mark.parametrize("draw", [0, 1, 2**31])
+each_wrong = pytest.mark.parametrize(
+    "wrong", load_wrong_answers(), ids=lambda wrong: f"{wrong.task}-{wrong.why}"
+)
 rest = pytest.mark.rest("its solution earns all, and its starter nothing")
+HandIn = Callable[[Task, Path], object]
 
 
-# The assignment is made of changes to our kernels, and after a change of these it may not be made
-# any more: then its tests fail, and all others are still collected.
-@pytest.fixture(scope="module")
-def tasks() -> dict[str, Task]:
-    return {task.name: task for task in assignment(SLIDING_WINDOW).tasks}
+@pytest.fixture
+def hand_in(monkeypatch) -> HandIn:
+    """Read an answer to a task from the files in a folder, as the grader does."""
+
+    def answer(task: Task, folder: Path) -> object:
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.delitem(sys.modules, "window", raising=False)
+        return task.answer()
+
+    return answer
 
 
-@pytest.fixture(scope="module")
-def starter() -> dict:
-    return files.load(files.starter_files())
+def task_of(wrong: WrongAnswer) -> Task:
+    return assignment(SLIDING_WINDOW).task(wrong.task)
 
 
-def result_of(task: Task, answers: dict, draw: int = 0) -> Result:
-    return run_trials(task.name, task.trials(draw), answers[task.name])
-
-
-def case_of(task: Task, name: str, answers: dict, draw: int = 0) -> CaseResult:
+def judged(task: Task, name: str, answer: object, draw: int = 0) -> CaseResult:
     (trial,) = (trial for trial in task.trials(draw) if trial.name == name)
-    return judge(trial, answers[task.name])[0]
+    return judge(trial, answer)[0]
 
 
-def test_each_task_is_an_answer_of_its_files(tasks: dict[str, Task]) -> None:
-    assert tasks.keys() == files.PLACES.keys()
+def written(folder: Path, texts: dict[str, str]) -> Path:
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
 
 
 @pytest.mark.rest(keep=["blocks_in_window-0", "v1-0"])
 @each_draw
 @each
-def test_starter_earns_nothing_and_solution_all(
-    name: str, draw: int, tasks: dict[str, Task], starter: dict
-) -> None:
-    assert result_of(tasks[name], starter, draw).passed == 0
-    result = result_of(tasks[name], files.solution(), draw)
+def test_starter_earns_nothing_and_solution_all(task: Task, draw: int, hand_in: HandIn) -> None:
+    trials = task.trials(draw)
+    assert run_trials(task.name, trials, hand_in(task, STARTER)).passed == 0
+    result = run_trials(task.name, trials, hand_in(task, SOLUTION))
     assert result.ok, result
 
 
-def answers_of(one: Version) -> dict:
-    return files.load(files.solution_files(one.changes))
+def outputs(v1: CudaLaunch, v2: CudaLaunch) -> list[torch.Tensor]:
+    v1.simulate()
+    v2.simulate()
+    return [v1.out, v2.out]
+
+
+@pytest.mark.parametrize("folder", [STARTER, SOLUTION], ids=lambda folder: folder.name)
+def test_without_a_window_the_files_compute_what_our_kernels_compute(folder: Path) -> None:
+    """Their functions are copies of ours: if ours has changed, change these too."""
+    problem = WindowProblem("", "", "", seq_lens=(37, 9), num_heads=2, partition_size=16)
+    first, second = kernels_of(folder)
+    found = outputs(v1_launch(problem, (first,)), v2_launches(problem, (first, second)))
+    step = problem.paged("vllm")
+    wanted = outputs(
+        v1_backend.prepare(step, num_threads=NUM_THREADS),
+        v2_backend.prepare(step, num_threads=NUM_THREADS, partition_size=16),
+    )
+    assert all(map(torch.equal, found, wanted))
+
+
+def test_a_constant_of_a_readers_file_is_a_size() -> None:
+    file = Source("WINDOW = 0\n", "v1_window.py", 1)
+    assert v1_backend.with_functions(v1=[file]).namespace(WINDOW=6).WINDOW == 6
+    with pytest.raises(KernelFileError, match=r"^WINDOW: no constant of v1\.py$"):
+        v1_backend.namespace(WINDOW=6)
 
 
 @rest
 @each_draw
-@pytest.mark.parametrize("one", files.WRONG, ids=lambda one: f"{one.name}-{one.why}")
+@each_wrong
 def test_wrong_answer_fails_the_case_that_is_about_it(
-    one: Version, draw: int, tasks: dict[str, Task]
+    wrong: WrongAnswer, draw: int, hand_in: HandIn, tmp_path: Path
 ) -> None:
-    case = case_of(tasks[one.name], one.more["fails"], answers_of(one), draw)
+    task = task_of(wrong)
+    case = judged(task, wrong.fails, hand_in(task, written(tmp_path, wrong.texts())), draw)
     assert not case.passed
     assert case.diagnosis
 
 
 @rest
-@each
-def test_another_draw_has_the_same_cases_on_other_numbers(
-    name: str, tasks: dict[str, Task]
+def test_who_reads_all_blocks_and_masks_loses_the_cases_about_that(
+    hand_in: HandIn, tmp_path: Path
 ) -> None:
-    old, new, again = (tasks[name].trials(draw) for draw in (0, 7, 7))
+    (wrong,) = (one for one in load_wrong_answers() if "nothing is skipped" in one.why)
+    task = task_of(wrong)
+    answer = hand_in(task, written(tmp_path, wrong.texts()))
+    failed = {trial.name for trial in task.trials(0) if not judge(trial, answer)[0].passed}
+    assert failed == {"little_memory", "skips_k", "skips_v"}
+
+
+def expected(trial: Trial) -> np.ndarray:
+    (reference,) = trial.references.values()
+    return np.asarray(reference()["out"], dtype=float)
+
+
+@rest
+@each
+def test_another_draw_has_the_same_cases_on_other_numbers(task: Task) -> None:
+    old, new, again = (task.trials(draw) for draw in (0, 7, 7))
     assert [(t.name, t.meaning) for t in old] == [(t.name, t.meaning) for t in new]
     wanted = [[expected(trial) for trial in trials] for trials in (old, new, again)]
     assert sum(map(np.array_equal, wanted[0], wanted[1])) <= len(old) / 4
@@ -107,8 +151,6 @@ def test_the_code_of_the_hand_out_runs(tmp_path: Path, capsys, monkeypatch) -> N
     write_folder(assignment(SLIDING_WINDOW), tmp_path, solved=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for module in ("window", "paged_attention_window", "reduce_window"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
     parts = (tmp_path / "README.md").read_text(encoding="utf-8").split("```python\n")[1:]
     code = "\n".join(part.split("```")[0] for part in parts)
     exec(compile(code, "README.md", "exec"), {})
@@ -121,34 +163,63 @@ def test_the_code_of_the_hand_out_runs(tmp_path: Path, capsys, monkeypatch) -> N
 
 @rest
 @pytest.mark.parametrize(
-    ("name", "case", "answer", "said"),
+    ("task", "case", "file", "changed", "said"),
     [
-        # the answer, or words of the wrong answer
-        ("v1", "one_token", lambda *_: None, "None: not written yet"),
-        ("blocks_in_window", "one_token", lambda *_: (1.0, 2, 3), "they must be ints"),
-        ("blocks_in_window", "short_sequence", "larger", r"\(\d+, \d+, \d+\), first_token_idx"),
-        ("v1", "skips_k", "nothing is skipped", "bytes of k_cache were read; the blocks of"),
+        # a piece of the file, and what the student wrote instead
+        ("blocks_in_window", "one_token", PLAIN, ("return f", "return 1.0 * f"), "must be ints"),
+        ("blocks_in_window", "one_token", PLAIN, ("return f", "return  # f"), "not written yet"),
+        ("v1", "one_token", V1, ("WINDOW = 0", "WIDTH = 0"), "WINDOW: no constant of v1.py"),
+        ("v1", "one_token", V1, ("slope, thread_idx", "thread_idx"), "fill_logits takes"),
+        ("v1", "one_token", V1, ("WINDOW = 0", "WINDOW ="), "v1_window.py is damaged: "),
     ],
 )
-def test_a_message_says_where_it_is_wrong(
-    name: str, case: str, answer: object, said: str, tasks: dict[str, Task]
+def test_a_message_says_what_is_wrong_with_a_file(
+    task: str, case: str, file: str, changed: tuple[str, str], said: str, hand_in, tmp_path
 ) -> None:
-    answers = {name: answer}
-    if isinstance(answer, str):
-        (one,) = (one for one in files.WRONG if one.name == name and answer in one.why)
-        answers = answers_of(one)
-    result = case_of(tasks[name], case, answers)
+    texts = texts_of(SOLUTION)
+    texts[file] = texts[file].replace(*changed)
+    one = assignment(SLIDING_WINDOW).task(task)
+    result = judged(one, case, hand_in(one, written(tmp_path, texts)))
     assert not result.passed
+    assert said in result.diagnosis
+
+
+def test_a_missing_file_is_named(hand_in: HandIn, tmp_path: Path) -> None:
+    with pytest.raises(AnswerError, match=r"^there is no v1_window\.py$"):
+        hand_in(assignment(SLIDING_WINDOW).task("v1"), tmp_path)
+
+
+@rest
+@pytest.mark.parametrize(
+    ("words", "case", "said"),
+    [
+        ("larger", "short_sequence", r"\(\d+, \d+, \d+\), first_token_idx"),
+        ("nothing is skipped", "skips_k", "bytes of k_cache were read; the blocks of"),
+    ],
+)
+def test_a_message_says_where_an_answer_is_wrong(
+    words: str, case: str, said: str, hand_in: HandIn, tmp_path: Path
+) -> None:
+    (wrong,) = (one for one in load_wrong_answers() if words in one.why)
+    task = task_of(wrong)
+    result = judged(task, case, hand_in(task, written(tmp_path, wrong.texts())))
     assert re.search(said, result.diagnosis), result.diagnosis
 
 
 @rest
-@needs_compiler
+@pytest.mark.needs("numba-cuda")
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
-def test_the_solution_compiles(capability: Capability) -> None:
-    v1, v2 = Geometry(128, 16, F16), Geometry(64, 8, F16, partition_size=512)
-    kernel, reduce = files.solution()["v2"]
-    for geometry, loads in ((v1, vector_loads), (v1, element_loads), (v2, vector_loads)):
-        built = compiled(kernel(geometry, loads, 1000), *v1_arguments(F16), capability=capability)
-        assert not complaints(built)
-    assert not complaints(compiled(reduce(v2, 1000), *reduce_arguments(F16), capability=capability))
+def test_the_solution_compiles_to_float32_in_registers(capability: Capability) -> None:
+    def problem(**sizes: object) -> WindowProblem:
+        return WindowProblem("", "", "", seq_lens=(20,), dtype=F16, window=1000, **sizes)
+
+    first, second = kernels_of(SOLUTION)
+    by_element, by_vec = (
+        v1_launch(problem(head_size=128, block_size=16, vectors=vectors), (first,))
+        for vectors in (False, True)
+    )
+    v2 = v2_launches(problem(head_size=64, partition_size=512), (first, second))
+    for launch in (by_element, by_vec, v2.partitions, v2.reduce):
+        build = compiled(launch.kernel, *launch.arguments.values(), capability=capability)
+        assert ".f64" not in build.ptx
+        assert build.spill_bytes == build.stack_bytes == 0

@@ -110,7 +110,7 @@ V2_CASES = (
      lambda n: Windows(n(5, 12), (PARTITION + n(1, 6),), (n(2, 4),)), {"also_without": True}),
     ("vectors_float16", "float16, two heads share a KV head, vecs of 16 bytes", _VECS,
      lambda n: Windows(n(20, 30), (PARTITION * n(1, 2) + n(9, 15),)),
-     {"dtype": torch.float16, "num_heads": 2, "vectors": True}),
+     {"dtype": torch.float16, "num_heads": 2}),
 )  # fmt: skip
 
 FIRST_CASES = (

@@ -2,22 +2,29 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks.calls import AnswerError, require_written
+from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.coursework.window import kernel_cases
-from pa_tutorial.coursework.window.files import solution
+from pa_tutorial.coursework.window.files import SOLUTION, kernels_of
+from pa_tutorial.coursework.window.solution.window import shared_bytes
 from pa_tutorial.coursework.window.window_problem import WindowProblem
-from pa_tutorial.kernels.cuda_backends import PagedBackend, PartitionedBackend
+from pa_tutorial.kernels.cuda_backends import (
+    CudaBackend,
+    v1_backend,
+    v1_vector_backend,
+    v2_backend,
+)
 from pa_tutorial.kernels.cuda_launch import PagedLaunch, PartitionedLaunch
-from pa_tutorial.kernels.loads import element_loads
-from pa_tutorial.kernels.vectors import vector_loads
+from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.template import Source
 
-Kernels = tuple[Callable[..., Callable], Callable[..., Callable]]
-Run = Callable[[WindowProblem, object], Tensor]
+Files = tuple[Source, ...]  # an answer: v1_window.py, and for v2 also v2_window.py
+Run = Callable[[WindowProblem, Files], Tensor]
 NUM_THREADS = 64
 BOUNDS = {torch.float32: 3e-4, torch.float16: 5e-3}  # of relative errors; scores go up to 300
 
@@ -44,11 +51,11 @@ def v2_trials(draw: int = 0) -> list[Trial]:
         return [window_trial(problem, run) for problem in problems]
 
     # Each kernel alone too, so that a correct one gets its points beside a wrong one.
-    first, reduce = solution()["v2"]
+    ours = kernels_of(SOLUTION)
     return [
         *trials(kernel_cases.V2_CASES, v2_out),
-        *trials(kernel_cases.FIRST_CASES, lambda p, answer: v2_out(p, (answer[0], reduce))),
-        *trials(kernel_cases.REDUCE_CASES, lambda p, answer: v2_out(p, (first, answer[1]))),
+        *trials(kernel_cases.FIRST_CASES, lambda p, files: v2_out(p, files, reduce=ours)),
+        *trials(kernel_cases.REDUCE_CASES, lambda p, files: v2_out(p, ours, reduce=files)),
     ]
 
 
@@ -66,38 +73,62 @@ def window_trial(problem: WindowProblem, run: Run) -> Trial:
     )
 
 
-def loads_of(problem: WindowProblem) -> Callable:
-    return vector_loads if problem.vectors else element_loads
-
-
-def with_kernel(launch: PagedLaunch, make: Callable, problem: WindowProblem) -> PagedLaunch:
-    """make: paged_attention(geometry, loads, window) of an answer."""
-    kernel = require_kernel(make(launch.geometry, loads_of(problem), problem.window))
-    return replace(launch, kernel=kernel)
-
-
-def require_kernel(made: object) -> Callable:
-    """The factory's result, if it is a @cuda.jit kernel; else AnswerError with a message."""
-    if not hasattr(require_written(made), "py_func"):
-        raise AnswerError(f"the factory returned a {type(made).__name__}; it must return a kernel")
-    return made
-
-
-def v1_launch(problem: WindowProblem, paged_attention: Callable) -> PagedLaunch:
+def v1_launch(problem: WindowProblem, files: Files) -> PagedLaunch:
     """The launch of an answer to the task v1."""
-    backend = PagedBackend(loads_of(problem))
-    ours = backend.prepare(problem.paged("vllm"), num_threads=NUM_THREADS)
-    launch = with_kernel(ours, paged_attention, problem)
+    backend = v1_vector_backend if problem.vectors else v1_backend
+    launch = backend.prepare(problem.paged("vllm"), num_threads=NUM_THREADS)
     if problem.little_memory:
-        sizes = launch.geometry, max(problem.seq_lens), problem.window
-        launch = replace(launch, shared_bytes=solution()["shared_bytes"](*sizes))
-    return launch
+        needed = shared_bytes(launch.geometry, max(problem.seq_lens), problem.window)
+        launch = replace(launch, shared_bytes=needed)
+    namespace = namespace_of(backend, files, launch.geometry, problem.window)
+    return replace(launch, namespace=namespace, kernel=namespace.paged_attention_v1)
 
 
-def v1_out(problem: WindowProblem, paged_attention: Callable) -> Tensor:
-    launch = v1_launch(problem, paged_attention)
+def v2_launches(problem: WindowProblem, files: Files, reduce: Files = ()) -> PartitionedLaunch:
+    """The two launches of an answer to the task v2.
+
+    reduce  of another answer, for the reduce kernel; (): the same files
+    """
+    launches = v2_backend.prepare(
+        problem.paged("vllm"),
+        num_threads=NUM_THREADS,
+        partition_size=problem.partition_size,
+    )
+    first, second = (
+        namespace_of(v2_backend, one, launches.partitions.geometry, problem.window)
+        for one in (files, reduce or files)
+    )
+    return PartitionedLaunch(
+        replace(launches.partitions, namespace=first, kernel=first.paged_attention_v2),
+        replace(launches.reduce, namespace=second, kernel=second.reduce_partitions),
+    )
+
+
+def namespace_of(backend: CudaBackend, files: Files, geometry: Geometry, window: int) -> ModuleType:
+    """The kernel with a window: the files of an answer, executed after all of ours."""
+    with_files = backend.with_functions(**{backend.kernel: files})
+    return with_files.namespace(**geometry.sizes, WINDOW=window)
+
+
+def v1_out(problem: WindowProblem, files: Files) -> Tensor:
+    launch = v1_launch(problem, files)
     simulate(launch, problem)
     return launch.out
+
+
+def v2_out(problem: WindowProblem, files: Files, reduce: Files = ()) -> Tensor:
+    """The output; the arguments are as for v2_launches. Between the two launches, the entries of
+    partitions before the window are overwritten with numbers that an earlier step may have left
+    there."""
+    launches = v2_launches(problem, files, reduce)
+    simulate(launches.partitions, problem)
+    for sequence, first in enumerate(problem.first_tokens()):
+        before = slice(first // problem.partition_size)
+        launches.exp_sums[sequence, :, before] = 3.0
+        launches.max_logits[sequence, :, before] = 300.0
+        launches.tmp_out[sequence, :, before] = torch.nan
+    launches.reduce.simulate()
+    return launches.out
 
 
 def simulate(launch: PagedLaunch, problem: WindowProblem) -> None:
@@ -114,30 +145,3 @@ def simulate(launch: PagedLaunch, problem: WindowProblem) -> None:
                 f"{found:,} bytes of {name} were read; the blocks of the windows hold "
                 f"{problem.bytes_seen():,}"
             )
-
-
-def v2_launches(problem: WindowProblem, kernels: Kernels) -> PartitionedLaunch:
-    """The two launches of an answer to the task v2: paged_attention and reduce."""
-    backend = PartitionedBackend(loads_of(problem))
-    launches = backend.prepare(
-        problem.paged("vllm"),
-        num_threads=NUM_THREADS,
-        partition_size=problem.partition_size,
-    )
-    first = with_kernel(launches.partitions, kernels[0], problem)
-    second = require_kernel(kernels[1](first.geometry, problem.window))
-    return PartitionedLaunch(first, replace(launches.reduce, kernel=second))
-
-
-def v2_out(problem: WindowProblem, kernels: Kernels) -> Tensor:
-    """The output. Between the two launches, the entries of partitions before the window are
-    overwritten with numbers that an earlier step may have left there."""
-    launches = v2_launches(problem, kernels)
-    simulate(launches.partitions, problem)
-    for sequence, first in enumerate(problem.first_tokens()):
-        before = slice(first // problem.partition_size)
-        launches.exp_sums[sequence, :, before] = 3.0
-        launches.max_logits[sequence, :, before] = 300.0
-        launches.tmp_out[sequence, :, before] = torch.nan
-    launches.reduce.simulate()
-    return launches.out

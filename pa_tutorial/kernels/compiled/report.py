@@ -14,6 +14,7 @@ import inspect
 import json
 import os
 import re
+import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,9 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from io import StringIO
 from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 from unittest import mock
 
@@ -275,13 +278,19 @@ def answer(
 def sources(kernel: Callable, seen: tuple[str, ...] = ()) -> Iterator[str]:
     """The source of a kernel and of the device functions that it calls, with their constants."""
     function = kernel.py_func
-    yield inspect.getsource(function)
+    yield without_comments(inspect.getsource(function))
     for name in function.__code__.co_names:
         value = function.__globals__.get(name)
         if hasattr(value, "py_func") and name not in seen:
             yield from sources(value, (*seen, name))
         elif isinstance(value, CONSTANTS):
             yield f"{name} = {value}\n"
+
+
+def without_comments(source: str) -> str:
+    """The tokens of a function: neither a comment nor a line break in brackets changes them."""
+    tokens = tokenize.generate_tokens(StringIO(dedent(source)).readline)
+    return " ".join(t.string for t in tokens if t.type not in (tokenize.COMMENT, tokenize.NL))
 
 
 def is_asked() -> bool:

@@ -14,10 +14,8 @@ def blocks_in_window(seq_len: int, window: int, block_size: int) -> tuple[int, i
     # 1. the newest query is at seq_len - 1. Where does its window begin? Never before token 0
     # 2. which block contains that token? Blocks before this one are skipped
     # 3. how many blocks does the sequence have? The last one may not be full
-    ### BEGIN SOLUTION
     first_token_idx = max(seq_len - window, 0) if window > 0 else 0
     return first_token_idx, first_token_idx // block_size, -(-seq_len // block_size)
-    ### END SOLUTION
 
 
 def shared_bytes(geometry: Geometry, max_seq_len: int, window: int) -> int:
@@ -34,10 +32,8 @@ def shared_bytes(geometry: Geometry, max_seq_len: int, window: int) -> int:
     # 1. how many blocks do `window` tokens touch at most? They may begin anywhere in a block
     # 2. a sequence has no more blocks than it needs
     # 3. the sums of rows of V may need more than the logits
-    ### BEGIN SOLUTION
     num_blocks = -(-max_seq_len // geometry.BLOCK_SIZE)
     if window > 0:
         touched = -(-(window - 1) // geometry.BLOCK_SIZE) + 1
         num_blocks = min(num_blocks, touched)
     return geometry.dynamic_shared_bytes(num_blocks * geometry.BLOCK_SIZE)
-    ### END SOLUTION
