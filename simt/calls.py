@@ -205,6 +205,8 @@ class Calls(Expressions):
         name = name or kind
         if kind == "shared.array":
             alignment = max(values.get("alignment") or 1, dtype.itemsize)
+            if not isinstance(alignment, int | np.integer) or int(alignment).bit_count() != 1:
+                raise self.source.unsupported(node, "an alignment must be a power of 2")
             try:
                 spec = self.program.machine.reserve_shared(shape, dtype, alignment, name)
             except ValueError as error:

@@ -111,12 +111,11 @@ ATTEND_MEANINGS = {
 def attend_run(answer: Function, case: DecodeProblem) -> dict[str, Tensor]:
     most = 2 * case.num_heads * case.block_size * case.head_size * torch.float32.itemsize
 
-    def as_stage(q: Tensor, *step_arguments: Any) -> Tensor:
-        k_cache, v_cache, tables, seq_lens, scale, _no_slopes = step_arguments
+    def as_stage(q: Tensor, block_tables: Tensor, seq_lens: Tensor, **step: Any) -> Tensor:
         outs = []
-        for own_q, table, seq_len in zip(q, tables, seq_lens.tolist(), strict=True):
+        for own_q, table, seq_len in zip(q, block_tables, seq_lens.tolist(), strict=True):
             with TensorsMade() as made:
-                out = answer(own_q, k_cache, v_cache, table, seq_len, scale)
+                out = answer(own_q, step["k_cache"], step["v_cache"], table, seq_len, step["scale"])
             outs.append(require_tensor(out, own_q))
             if max(made.sizes, default=0) > most:
                 raise AnswerError(

@@ -253,6 +253,7 @@ def test_a_loop_variable_has_the_type_of_its_range() -> None:
         ("s = cuda.shared.array(t, float32)", "does not know t, the shape of an array"),
         ("s = cuda.shared.array(4, record)", "does not know an array of Record"),
         ("s = cuda.shared.array(99999, float32)", "static shared arrays of 399996 bytes"),
+        ("s = cuda.shared.array(4, float32, 17)", "an alignment must be a power of 2"),
         ("out[0] = cuda.any_sync(-1, a[0])", "an integer or a truth value, not float32"),
         ("out[0] = cuda.shfl_sync(1.5, t, 0)", "the mask of shfl_sync must be an integer"),
         ("out[0] = cuda.shfl_sync(-1, float16(1), 0)", "not float16"),
