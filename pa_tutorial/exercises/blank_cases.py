@@ -20,7 +20,7 @@ from pa_tutorial.checks.comparing import bounds_of, compare
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises import sizes
-from pa_tutorial.exercises.my_kernel import BACKENDS, is_ours, is_unfinished
+from pa_tutorial.exercises.ours import BACKENDS, is_ours, is_unfinished
 from pa_tutorial.exercises.random_inputs import reseeded, seeded_torch
 from pa_tutorial.kernels.cuda_launch import CudaLaunch, PagedLaunch, PartitionedLaunch, as_stored
 from pa_tutorial.kernels.geometry import BLOCK_SIZES, DTYPES, HEAD_SIZES, Geometry

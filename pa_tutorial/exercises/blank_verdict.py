@@ -15,7 +15,7 @@ from pa_tutorial.checks.running import Trial, describe, one_thread, torch_settin
 from pa_tutorial.exercises import sizes
 from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.blank_cases import EMPTY, MOST_TURNS, launch_of
-from pa_tutorial.exercises.my_kernel import BACKENDS, SET, is_ours, is_unfinished
+from pa_tutorial.exercises.ours import BACKENDS, SET, is_ours, is_unfinished
 from pa_tutorial.kernels import template
 from pa_tutorial.kernels.template import FILES
 from simt import Trace

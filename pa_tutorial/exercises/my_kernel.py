@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.util import cache_from_source
 from pathlib import Path
 
-from pa_tutorial.exercises import sizes as plain_python
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.kernel_text import (
     excerpt,
@@ -27,24 +26,13 @@ from pa_tutorial.exercises.kernel_text import (
     with_functions,
     without_kernel_imports,
 )
+from pa_tutorial.exercises.ours import BACKENDS, SET, WRITTEN, is_ours
 from pa_tutorial.kernels import template
-from pa_tutorial.kernels.cuda_backends import (
-    CudaBackend,
-    naive_backend,
-    v1_backend,
-    v1_vector_backend,
-    v2_backend,
-)
+from pa_tutorial.kernels.cuda_backends import CudaBackend
 from pa_tutorial.kernels.template import FILES, KernelFileError, Source, source_of, text_of
 
 PLACE = "PA_TUTORIAL_MY_KERNEL"  # an environment variable: another folder than my_kernel
 KERNELS = {"cuda_naive": "naive", "cuda_v1": "v1", "cuda_v1_vector": "v1_vector", "cuda_v2": "v2"}
-BACKENDS: dict[str, CudaBackend] = {
-    one.kernel: one for one in (naive_backend, v1_backend, v1_vector_backend, v2_backend)
-}
-# Constants that a launch sets.
-SET = {*("HEAD_SIZE", "BLOCK_SIZE", "DTYPE", "NUM_QUERIES_PER_KV", "NUM_THREADS", "PARTITION_SIZE")}
-WRITTEN: dict[Path, set[str]] = {}  # a file of write_kernel -> whose functions aren't ours
 EMPTY = ("", "# Mine; all other functions came with the tutorial.", "YOURS = ()")
 OLD = (
     "{} is a file of version 1.0. Now my_kernel is a folder, and most functions take thread_idx: "
@@ -200,26 +188,6 @@ def write_kernel(path: str | Path, backend: CudaBackend, **sizes: object) -> Non
 
 
 # Whose functions they are -------------------------------------------------------------------------
-
-
-def is_ours(function: object) -> bool:
-    """Whether it comes from one of our files, and not from a reader's cell or file."""
-    if isinstance(function, Source):
-        file, (name, *_) = Path(function.file), functions_in(function.text)
-    else:
-        code = getattr(getattr(function, "py_func", function), "__code__", None)
-        if code is None:
-            return False
-        file, name = Path(code.co_filename), code.co_name
-    if file.resolve() in WRITTEN:
-        return name not in WRITTEN[file.resolve()]
-    return file.parent == template.FOLDER or file == Path(plain_python.__file__)
-
-
-def is_unfinished(function: Callable) -> bool:
-    """Whether `...` is still in it."""
-    nodes = ast.walk(ast.parse(source_of(function).text))
-    return any(isinstance(node, ast.Expr) and ast.unparse(node) == "..." for node in nodes)
 
 
 def last_of_each_name(functions: Iterable[Callable | Source]) -> dict[str, Callable | Source]:

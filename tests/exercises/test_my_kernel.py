@@ -16,13 +16,13 @@ from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.my_kernel import (
     PLACE,
     MyKernelError,
-    is_ours,
     load,
     names_of_reader,
     save,
     saved,
     write_kernel,
 )
+from pa_tutorial.exercises.ours import is_ours
 from pa_tutorial.kernels.cuda_backends import (
     naive_backend,
     v1_backend,
