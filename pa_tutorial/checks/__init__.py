@@ -48,7 +48,7 @@ def check(
     name      a stage (`python -m pa_tutorial.checks --help` lists them), "block_manager" or
               "engine"
     function  what to run in its place; by default the stage itself. For a stage that reads blocks,
-              a function of the seven fields of a DecodeStep, or a backend; for "block_manager" a
+              a function of the fields of a DecodeStep, by name, or a backend; for "block_manager" a
               class like PrefixCachingAllocator, for "engine" one like Engine
     short     for stages that read blocks only: SHORT_CHECK (cases.py) instead of all cases,
               because a simulated kernel takes about a second per case

@@ -91,7 +91,7 @@ class Blank(Told):
         first = self.wrong[0]
         theirs = first.made_in(self.source).splitlines()
         changed = "\n".join(line for line in theirs if line not in self.source.splitlines())
-        missing = changed.strip() in ("", "pass")
+        missing = changed.partition("#")[0].strip() in ("", "pass")  # a line of the answer
         shown = "" if missing else f"{in_fence(changed)}\n\n"
         yield "What people write first", shown + first.why
         yield answer
