@@ -100,7 +100,6 @@ class CudaLaunch:
         """
         allowed = "on the CPU: a kernel can only be watched in the simulator"
         require(not self.out.is_cuda, "q.device", self.out.device, allowed)
-        say_simulated()
         return self.simulate(watch=where, names=names, **options)
 
 

@@ -5,7 +5,7 @@ numbers, and the compiler chooses the threads, the vectors and the shared memory
 the same as in paged_online and v2. The sizes of a tile must be powers of two, so a tile that is
 larger than needed is masked.
 
-The names are as in paged_attention.py; backend.py says what the arguments hold.
+The names are as in v1.py and v2.py; backend.py says what the arguments hold.
 Source for the split into partitions and a second kernel: vLLM,
 vllm/attention/ops/triton_decode_attention.py.
 """
