@@ -113,7 +113,7 @@ def test_line_numbers_change_no_access_and_no_arithmetic() -> None:
 
 
 @rest
-def test_decoding_makes_v1_execute_3_3_times_as_many_instructions() -> None:
+def test_decoding_makes_v1_execute_3_times_as_many_instructions() -> None:
     """Notebook 12 says so, and how many they are in float16."""
     executed = []
     for step in (STEP, replace(STEP, cache_dtype=torch.float8_e4m3fn, **SCALES)):
@@ -123,8 +123,8 @@ def test_decoding_makes_v1_execute_3_3_times_as_many_instructions() -> None:
         options = {"shared_bytes": part.shared_bytes, "checks": ()}
         text = compiled(part.kernel, *arguments).ptx
         executed.append(run_ptx(part.kernel, *size, *arguments, **options, text=text).num_issued)
-    assert executed[0] == pytest.approx(75_160, rel=0.03)  # of another compiler
-    assert 3.2 < executed[1] / executed[0] < 3.4
+    assert executed[0] == pytest.approx(79_402, rel=0.03)  # of another compiler
+    assert 2.9 < executed[1] / executed[0] < 3.1
 
 
 @cuda.jit
