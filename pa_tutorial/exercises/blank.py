@@ -90,8 +90,9 @@ class Blank(Told):
         yield from hints
         first = self.wrong[0]
         theirs = first.made_in(self.source).splitlines()
-        changed = "\n".join(line for line in theirs if line not in self.source.splitlines())
-        missing = changed.partition("#")[0].strip() in ("", "pass")  # a line of the answer
+        lines = [line for line in theirs if line not in self.source.splitlines()]
+        changed = "\n".join(line.partition("  #")[0] for line in lines)
+        missing = changed.strip() in ("", "pass")  # a line of the answer
         shown = "" if missing else f"{in_fence(changed)}\n\n"
         yield "What people write first", shown + first.why
         yield answer

@@ -32,6 +32,10 @@ WORDS = {
 SHARED = {"naive": "qk"}  # the array with the scores; else logits
 AS_BITS = "A bfloat16 is kept as its bits: is `to_float`, `from_float` or `widen` missing?"
 DEVICE = "@cuda.jit(device=True)"
+SIGNED = (
+    "it asks for cuda.threadIdx.x, which is signed. Use thread_idx, its last argument: with one "
+    "signed number among its indices, a thread of v1 needs 255 registers in place of 56"
+)
 FLT_MAX = float(np.finfo(np.float32).max)
 
 
@@ -80,6 +84,8 @@ def not_a_try(blank: Blank, function: object) -> str:
         return f"it takes ({', '.join(found)}); it must take ({', '.join(wanted)})"
     if is_unfinished(function):
         return "not written yet."
+    if "thread_idx" in wanted and asks_for_thread_idx(text_of(function)):
+        return SIGNED
     if blank.source.startswith(DEVICE) and "device=True" not in text_of(function):
         return f"GPU code can call it only if the line above it is {DEVICE}"
     return ""
@@ -87,6 +93,11 @@ def not_a_try(blank: Blank, function: object) -> str:
 
 def text_of(function: Callable) -> str:
     return template.source_of(function).text
+
+
+def asks_for_thread_idx(text: str) -> bool:
+    nodes = ast.walk(ast.parse(text))
+    return any(isinstance(node, ast.Attribute) and node.attr == "threadIdx" for node in nodes)
 
 
 def returns_a_value(text: str) -> bool:

@@ -19,7 +19,7 @@ def without_each_barrier(backend: PagedBackend) -> Iterator[tuple[str, PagedBack
             name = f"<{file} without line {first_line + len(above)}>"
             # The simulator reads a function's text here. linecache keeps an entry without a time.
             linecache.cache[name] = len(text), None, changed, name
-            before = [line.strip() for line in above if "# mark" not in line][-1]
+            before = [code for line in above if not (code := line.strip()).startswith("#")][-1]
             yield before, backend.with_functions(v1=[Source("".join(changed), name, 1)])
 
 

@@ -1,5 +1,6 @@
 """What a reader is told about a function that can't be tried, or that raises."""
 
+import ast
 from itertools import count
 
 import IPython
@@ -48,6 +49,17 @@ def test_a_mark_that_is_missing_is_named() -> None:
     blank = all_blanks()["paged_attention_v1"]
     function = function_of(blank, blank.source.replace("    # mark: rows\n", ""))
     assert "mark: rows" in verdict(blank, function)
+
+
+@pytest.mark.parametrize("name", ["load_key", "write_rows", "merged_output"])
+def test_a_signed_number_of_the_thread_is_refused(name: str) -> None:
+    """One of them among the indices costs v1 its registers, whatever else is right."""
+    blank = all_blanks()[name]
+    lines = blank.source.splitlines()
+    first = ast.parse(blank.source).body[0].body[0].lineno
+    lines.insert(first - 1, "    thread_idx = cuda.threadIdx.x")
+    signed = "\n".join(lines) + "\n"
+    assert "Use thread_idx" in verdict(blank, function_of(blank, signed))
 
 
 def test_a_readers_simpler_mask_is_right() -> None:
