@@ -17,7 +17,7 @@ from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.blank_cases import EMPTY, MOST_TURNS, launch_of
 from pa_tutorial.exercises.ours import BACKENDS, SET, is_ours, is_unfinished
 from pa_tutorial.kernels import template
-from pa_tutorial.kernels.template import FILES
+from pa_tutorial.kernels.template import FILES, KernelFileError
 from simt import Trace
 
 # quantity -> what it is called, and what it has one of per token, element, …
@@ -82,11 +82,15 @@ def not_a_try(blank: Blank, function: object) -> str:
     found = list(inspect.signature(plain).parameters)
     if len(found) != len(wanted):
         return f"it takes ({', '.join(found)}); it must take ({', '.join(wanted)})"
+    try:
+        text = text_of(function)
+    except KernelFileError as error:
+        return str(error)
     if is_unfinished(function):
         return "not written yet."
-    if "thread_idx" in wanted and asks_for_thread_idx(text_of(function)):
+    if "thread_idx" in wanted and asks_for_thread_idx(text):
         return SIGNED
-    if blank.source.startswith(DEVICE) and "device=True" not in text_of(function):
+    if blank.source.startswith(DEVICE) and "device=True" not in text:
         return f"GPU code can call it only if the line above it is {DEVICE}"
     return ""
 

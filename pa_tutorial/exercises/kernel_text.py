@@ -9,6 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pa_tutorial.kernels import template
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines as the syntax tree counts them: splitlines() would end one at a form feed too."""
+    return text.removesuffix("\n").split("\n")
+
+
 def first_line(node: ast.stmt) -> int:
     """The line where a definition begins, with its decorators."""
     return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
@@ -16,7 +21,7 @@ def first_line(node: ast.stmt) -> int:
 
 def excerpt(text: str, node: ast.stmt) -> str:
     """The lines of a statement."""
-    return "\n".join(text.splitlines()[first_line(node) - 1 : node.end_lineno]) + "\n"
+    return "\n".join(lines_of(text)[first_line(node) - 1 : node.end_lineno]) + "\n"
 
 
 def functions_in(text: str) -> dict[str, ast.FunctionDef]:
@@ -33,10 +38,10 @@ def head_of(text: str) -> str:
 
 def replaced(text: str, new: Callable[[ast.stmt], str | None]) -> str:
     """The text with other lines for each statement for which `new` has some."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     for node in reversed(ast.parse(text).body):  # so that the lines before keep their numbers
         if (theirs := new(node)) is not None:
-            lines[first_line(node) - 1 : node.end_lineno] = theirs.strip("\n").splitlines()
+            lines[first_line(node) - 1 : node.end_lineno] = lines_of(theirs.strip("\n"))
     return "\n".join(lines) + "\n"
 
 
@@ -65,7 +70,7 @@ def without_kernel_imports(text: str) -> str:
 
 def pieces_of(text: str) -> Iterator[tuple[ast.stmt, str]]:
     """Each statement, and its lines with the comments above it."""
-    lines, end = text.splitlines(), 0
+    lines, end = lines_of(text), 0
     for node in ast.parse(text).body:
         yield node, "\n".join(lines[end : node.end_lineno]).strip("\n")
         end = node.end_lineno

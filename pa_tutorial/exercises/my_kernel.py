@@ -11,7 +11,7 @@ certifies ours as theirs.
 import ast
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from importlib.util import cache_from_source
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from pa_tutorial.exercises.kernel_text import (
     excerpt,
     first_line,
     functions_in,
+    lines_of,
     pieces_of,
     replaced,
     with_constants,
@@ -99,36 +100,43 @@ def saved(kernel: str) -> dict[str, tuple[Source, ...]]:
     paths = [folder / f"{file}.py" for file in FILES[kernel]]
     if not any(path.exists() for path in paths):
         print(f"{folder.name} has no {paths[-1].name} yet, so all functions are ours.")
-    for path in paths:
+    known = {*vars(template.made(kernel))}
+    for path in filter(Path.exists, paths):
         try:
-            found[path.stem] = usable(path) if path.exists() else ()
+            sources = usable(sources_in(text_in(path), path), path, known)
         except MyKernelError as error:
             print(f"{error} All its functions are ours.")
+            continue
+        print(f"{spoken(path)}: {whose(path.stem, sources, kernel)}")
+        known |= sources.keys()  # the next file may call them
+        found[path.stem] = tuple(sources.values())
     return {file: functions for file, functions in found.items() if functions}
 
 
-def usable(path: Path) -> tuple[Source, ...]:
-    """The reader's functions of a file that can take the place of ours; prints why one can't."""
-    file, sources = path.stem, sources_in(text_in(path), path)
-    known = {*vars(template.made(file)), *sources}
-    for name, source in [*sources.items()]:
+def usable(sources: Mapping[str, Source], path: Path, known: Set[str]) -> Mapping[str, Source]:
+    """Those that can take the place of ours; prints why one can't. Without it, another one that
+    calls it may not fit, either."""
+    for name, source in sources.items():
         try:
             tree = template.parsed(source)
-            template.require_same_arguments(tree, template.tree_of(file), file)
-            template.require_known_names(tree, known)
+            template.require_same_arguments(tree, template.tree_of(path.stem), path.stem)
+            template.require_known_names(tree, known | sources.keys())
         except KernelFileError as error:
             print(f"{spoken(path)}: {error}. It is replaced with ours.")
-            del sources[name]
-    print(f"{spoken(path)}: {whose(file, sources)}")
-    return tuple(sources.values())
+            others = {other: sources[other] for other in sources if other != name}
+            return usable(others, path, known)
+    return sources
 
 
-def load(folder: Path, kernel: str) -> CudaBackend:
+def load(folder: str | Path, kernel: str) -> CudaBackend:
     """The files in a folder as a backend for check: those there are take the place of ours.
 
     Prints whose functions they have. Raises MyKernelError or KernelFileError, with one line, if
     there is no file of the kernel, or one is damaged or lacks something.
     """
+    folder = Path(folder)
+    if folder.stem in FILES and folder.is_file():
+        raise MyKernelError(f"{folder} is one file; all of {folder.parent} make the kernel.")
     if old := old_file(folder):
         raise MyKernelError(OLD.format(old))
     paths = [path for file in FILES[kernel] if (path := folder / f"{file}.py").exists()]
@@ -141,7 +149,7 @@ def load(folder: Path, kernel: str) -> CudaBackend:
         yours = sources_in(text, path)
         if missing := lacks(text, path):
             raise MyKernelError(f"{path} isn't complete: it lacks {', '.join(missing)}.")
-        print(f"{path}: {whose(path.stem, yours)}")
+        print(f"{path}: {whose(path.stem, yours, kernel)}")
         whole[path.stem] = (Source(text, str(path), 1),)
     backend = BACKENDS[kernel].with_functions(**whole)
     try:
@@ -202,11 +210,19 @@ def readers(functions: Iterable[Callable | Source]) -> dict[str, str]:
     return {name: source_of(one).text for name, one in last if not is_ours(one)}
 
 
-def whose(file: str, yours: Iterable[str]) -> str:
-    """Which functions of a file that a reader can write are theirs, and which ours."""
+def whose(file: str, yours: Iterable[str], kernel: str = "") -> str:
+    """Which functions of a file that a reader can write are theirs, and which ours; for a kernel
+    without those that a later one of its files defines again."""
     blanks = {blank.function for blank in all_blanks().values() if blank.file == file}
-    both = {"Yours": sorted(yours), "Ours": sorted(blanks - {*yours})}
+    again = {name for one in later_files(file, kernel) for name in functions_in(text_of(one))}
+    both = {"Yours": sorted({*yours} - again), "Ours": sorted(blanks - {*yours} - again)}
     return " ".join(f"{who}: {', '.join(names)}." for who, names in both.items() if names)
+
+
+def later_files(file: str, kernel: str) -> tuple[str, ...]:
+    """The files of a kernel that are executed after one of them."""
+    files = FILES.get(kernel, (file,))
+    return files[files.index(file) + 1 :]
 
 
 # Files --------------------------------------------------------------------------------------------
@@ -219,8 +235,12 @@ def old_file(folder: Path) -> Path | None:
 
 
 def text_in(path: Path) -> str:
-    """Bytes that aren't UTF-8 are kept as they are; sources_in refuses them."""
-    return path.read_text(encoding="utf-8", errors="surrogateescape")
+    """Bytes that aren't UTF-8 are kept as they are; sources_in refuses them. Raises MyKernelError
+    for what can't be read, such as a folder."""
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+    except OSError as error:
+        raise MyKernelError(f"{spoken(path)} can't be read: {error.strerror}.") from None
 
 
 def sources_in(text: str, path: Path) -> dict[str, Source]:
@@ -261,7 +281,7 @@ def empty_file(file: str) -> str:
     """One of our files with YOURS below its docstring."""
     text = text_of(file)
     end = ast.parse(text).body[0].end_lineno
-    lines = text.splitlines()
+    lines = lines_of(text)
     return "\n".join([*lines[:end], *EMPTY, *lines[end:]]) + "\n"
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import float32_scale, require, strides, whole_number
+from pa_tutorial.arguments import float32_scale, require, require_type, strides, whole_number
 from pa_tutorial.attention.backend import Backend
 from pa_tutorial.attention.step import DecodeStep, require_for_kernel
 from pa_tutorial.kernels.choose import VLLM_PARTITION_SIZE
@@ -29,7 +29,7 @@ from pa_tutorial.kernels.cuda_launch import (
 )
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, divide_round_up
 from pa_tutorial.kernels.on_gpu import max_shared_bytes
-from pa_tutorial.kernels.template import Mine, Source, made
+from pa_tutorial.kernels.template import FILES, Mine, Source, made
 from pa_tutorial.paging.quantization import FLOAT8
 from simt.gpus import MAX_GRID_YZ
 from simt.launch_options import MAX_SHARED
@@ -105,9 +105,17 @@ class CudaBackend:
         """This backend with a reader's functions in its kernel, besides those it has already.
 
         functions  by file: v1=[load_key, qk_dot] take the place of these functions of v1.py
+
+        Where a later file of the kernel defines a function again, the earlier one doesn't run. For
+        an 8-bit cache float8.py comes last: load_key, add_values and the paged kernels are ours.
+
+        Raises ValueError for a file that isn't one of the kernel's, TypeError for a function that
+        is in no list.
         """
-        mine = dict(self.mine)
+        mine, files = dict(self.mine), FILES[self.kernel]
         for file, theirs in functions.items():
+            require(file in files, "file", file, f"one of {', '.join(files)} for {self.kernel}")
+            require_type(isinstance(theirs, list | tuple), file, theirs, "a list of functions")
             mine[file] = (*mine.get(file, ()), *theirs)
         return replace(self, mine=tuple(mine.items()))
 

@@ -23,9 +23,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from pa_tutorial.arguments import require
+from pa_tutorial.arguments import require, whole_number
 from pa_tutorial.kernels.geometry import NUM_THREADS
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
+from pa_tutorial.paging.quantization import FLOAT8 as CACHE_DTYPES
 from pa_tutorial.tracebacks import ShortInNotebooks
 
 FOLDER = Path(__file__).parent
@@ -36,6 +37,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "v1_vector": ("v1", "v1_vector"),
     "v2": ("v1", "v1_vector", "v2"),
 }
+NO_SUCH_NAME = "the kernel's files have no such name"
 FLOAT8 = "float8"  # the file with what an 8-bit cache changes
 # What a kernel can be made for.
 SUPPORTED = {
@@ -43,7 +45,9 @@ SUPPORTED = {
     "BLOCK_SIZE": BLOCK_SIZES,
     "DTYPE": DTYPES,
     "NUM_THREADS": NUM_THREADS,
+    "CACHE_DTYPE": CACHE_DTYPES,
 }
+COUNTS = "NUM_QUERIES_PER_KV", "PARTITION_SIZE"
 
 
 class KernelFileError(ShortInNotebooks, ValueError):
@@ -67,7 +71,8 @@ def made(kernel: str, mine: Mine = (), /, **sizes: object) -> ModuleType:
 
     kernel  "naive", "v1", "v1_vector" or "v2"
     mine    a reader's functions of each file, in the place of those of the same name, or in
-            addition; a whole file of theirs takes the place of all that it defines
+            addition; a whole file of theirs takes the place of all that it defines. Those of other
+            kernels' files aren't taken
     sizes   other values for constants of the files, and of a reader's whole files; with
             CACHE_DTYPE, the kernel for an 8-bit cache
 
@@ -78,19 +83,17 @@ def made(kernel: str, mine: Mine = (), /, **sizes: object) -> ModuleType:
     """
     if kernel not in FILES:
         raise ValueError(f"kernel is {kernel!r}; it must be one of {', '.join(FILES)}")
-    known = {file for files in FILES.values() for file in files}
-    theirs = dict(mine)
-    if others := set(theirs) - known:
-        raise ValueError(f"mine has {', '.join(others)}; its files are {', '.join(sorted(known))}")
+    files, theirs = FILES[kernel], dict(mine)
     for name, supported in SUPPORTED.items():
         value = sizes.get(name, supported[0])
         is_supported = isinstance(value, type(supported[0])) and value in supported
         require(is_supported, name, value, f"one of {', '.join(map(str, supported))}")
-    files = FILES[kernel]
+    for name in {*COUNTS} & {*sizes}:  # 2.0 == 2, so the kernel made for one would be the other's
+        sizes[name] = whole_number(name, sizes[name], 1)
     if "CACHE_DTYPE" in sizes:  # an 8-bit cache is read by vec
         files = (*dict.fromkeys(("v1", "v1_vector", *files)), FLOAT8)
     functions = tuple((file, theirs.get(file, ())) for file in files)
-    return _made(functions, tuple(sizes.items()))
+    return _made(functions, tuple(sorted(sizes.items())))
 
 
 @cache
@@ -106,19 +109,38 @@ def _made(functions: Mine, sizes: tuple[tuple[str, object], ...]) -> ModuleType:
             tree = parsed(source)
             require_same_arguments(tree, ours, file)
             unknown -= constants(tree)
-            run(tree, source.file, module)
+            run_theirs(tree, source.file, module)
             theirs.append(tree)
     if unknown:
         names = ", ".join(f"{file}.py" for file, _ in functions)
         raise KernelFileError(f"{', '.join(sorted(unknown))}: no constant of {names}")
     for tree in theirs:
         require_known_names(tree, vars(module))
+    require_whole_blocks(module)
     return module
 
 
 def run(tree: ast.Module, file: object, module: ModuleType) -> None:
     """Execute a file or function in the namespace, with its sizes."""
     exec(compile(with_sizes(tree, module._sizes), str(file), "exec"), vars(module))
+
+
+def run_theirs(tree: ast.Module, file: object, module: ModuleType) -> None:
+    """The same for a reader's. Raises KernelFileError for a name above a function, as a decorator,
+    that the namespace doesn't have; for those in it, see require_known_names."""
+    try:
+        run(tree, file, module)
+    except NameError as error:
+        names = ", ".join(functions_of(tree)) or str(file)
+        raise KernelFileError(f"{names} uses {error.name}: {NO_SUCH_NAME}") from None
+
+
+def require_whole_blocks(module: ModuleType) -> None:
+    """Raises ValueError for partitions that aren't whole blocks: of v2's kernel, none would read
+    the rest."""
+    size, block_size = getattr(module, "PARTITION_SIZE", 0), getattr(module, "BLOCK_SIZE", 1)
+    allowed = f"a multiple of BLOCK_SIZE, which is {block_size}"
+    require(size % block_size == 0, "PARTITION_SIZE", size, allowed)
 
 
 @cache
@@ -170,7 +192,9 @@ def source_of(function: Callable | Source) -> Source:
     try:
         text, code = inspect.getsource(plain), plain.__code__
     except (OSError, TypeError, AttributeError):
-        raise KernelFileError(f"{function!r} has no source; it must be a function") from None
+        name = getattr(plain, "__name__", repr(function))
+        allowed = "it must be a function of a file or of a cell without %%time"
+        raise KernelFileError(f"{name} has no source; {allowed}") from None
     return Source(textwrap.dedent(text), code.co_filename, code.co_firstlineno)
 
 
@@ -208,7 +232,7 @@ def require_known_names(theirs: ast.Module, known: Iterable[str]) -> None:
         missing = names_used(node) - {*known} - {*dir(builtins)}
         if isinstance(node, ast.FunctionDef) and missing:
             names = ", ".join(sorted(missing))
-            raise KernelFileError(f"{node.name} uses {names}: the kernel's files have no such name")
+            raise KernelFileError(f"{node.name} uses {names}: {NO_SUCH_NAME}")
 
 
 def names_used(function: ast.AST) -> set[str]:

@@ -141,7 +141,7 @@ def arrays(trace: Trace) -> list[dict[str, object]]:
 
 
 def aliases(trace: Trace) -> dict[str, list[str]]:
-    """array -> other names that the kernel gives to the whole array: `logits = shared_mem`."""
+    """array -> other names that the kernel gives to the whole array: `out_smem = logits`."""
     found: dict[str, list[str]] = {}
     known = {array.name: array.name for array in trace.arrays}
     trees = [source.tree for source in trace.sources if source.name == trace.kernel]

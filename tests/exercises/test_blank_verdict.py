@@ -74,6 +74,14 @@ def test_what_is_no_function_is_named() -> None:
     assert verdict(all_blanks()["warp_max"], None) == "warp_max is None; it must be a function"
 
 
+def test_a_cell_whose_text_is_not_kept_is_named() -> None:
+    """As IPython runs one that begins with %%time."""
+    names: dict[str, object] = {}
+    exec(compile(f"from numba import cuda\n{RIGHT}", "<timed exec>", "exec"), names)
+    words = verdict(all_blanks()["warp_max"], names["warp_max"])
+    assert words.startswith("warp_max has no source; it must be a function of a file or of a cell")
+
+
 def test_a_blank_in_plain_python_is_stopped_too() -> None:
     blank = all_blanks()["group_sizes"]
     first, *body = blank.source.strip().splitlines(keepends=True)

@@ -192,6 +192,75 @@ def test_a_file_may_have_constants_and_functions_of_its_own_and_keeps_them(folde
     assert torch.equal(load(folder, "v1").prepare(step).run(), v1_backend.prepare(step).run())
 
 
+HELPER = "@cuda.jit(device=True)\ndef twice(a):\n    return 2 * a\n\n\n"
+
+
+def with_helper(name: str, old: str) -> tuple[Callable, Callable]:
+    """Our answer to a blank as one that calls a function of the reader's, and this function."""
+    blank = all_blanks()[name]
+    changed = blank.source.replace(old, f"twice({old}) // 2")
+    assert changed != blank.source
+    function = function_of(blank, HELPER + changed)
+    return function, function.py_func.__globals__["twice"]
+
+
+def test_a_function_may_call_the_readers_of_an_earlier_file(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    bounds, helper = with_helper("bounds_of_partition", "(PARTITION_SIZE // BLOCK_SIZE)")
+    save(v2_backend.with_functions(v1=[helper], v2=[bounds]))
+    assert {file: len(functions) for file, functions in saved("v2").items()} == {"v1": 1, "v2": 1}
+    assert "It is replaced with ours" not in capsys.readouterr().out
+    change(folder / "v1.py", "return 2 * a", "return MINE * a")  # neither fits any more
+    assert saved("v2") == {}
+    words = capsys.readouterr().out
+    assert "v1.py: twice uses MINE" in words
+    assert "v2.py: bounds_of_partition uses twice" in words
+
+
+def test_within_a_file_a_function_goes_with_the_one_that_it_calls(folder: Path) -> None:
+    save(v1_backend.with_functions(v1=with_helper("load_key", "thread_idx % THREAD_GROUP_SIZE")))
+    change(folder / "v1.py", "return 2 * a", "return MINE * a")
+    assert saved("v1") == {}
+
+
+def test_a_function_that_a_later_file_defines_again_is_not_called_the_readers(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    save(v1_backend.with_functions(v1=[BY_ELEMENT, answer("warp_max")]))
+    for kernel, yours in {"v1": "load_key, warp_max", "v2": "warp_max"}.items():
+        capsys.readouterr()
+        saved(kernel)
+        load(folder, kernel)
+        assert capsys.readouterr().out.count(f"v1.py: Yours: {yours}. Ours: ") == 2
+
+
+@pytest.mark.parametrize("mark", ["\ufeff", "# a form feed \x0c and \u2028 more\n"])
+def test_a_mark_of_an_editor_moves_no_line(folder: Path, mark: str) -> None:
+    save(MINE)
+    path = folder / "v1.py"
+    path.write_text(mark + path.read_text(encoding="utf-8"), encoding="utf-8")
+    (before,) = saved("v1")["v1"]
+    assert before.text.startswith("@cuda.jit(device=True)\ndef load_key(")
+    save(v1_backend.with_functions(v1=[answer("qk_dot")]))
+    assert len(saved("v1")["v1"]) == 2
+    assert [path.name for path in folder.iterdir()] == ["v1.py"]
+
+
+def test_what_cannot_be_read_is_named(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    (folder / "v1.py").mkdir(parents=True)
+    assert saved("v1") == {}
+    assert "my_kernel/v1.py can't be read: " in capsys.readouterr().out
+    with pytest.raises(MyKernelError, match=r"v1\.py can't be read: "):
+        load(folder, "v1")
+
+
+def test_one_file_of_the_folder_is_no_file_of_1_0(folder: Path) -> None:
+    save(MINE)
+    with pytest.raises(MyKernelError, match=r"v1\.py is one file; all of .*my_kernel make"):
+        load(folder / "v1.py", "v1")
+
+
 INCOMPLETE: dict[str, tuple[str, str]] = {
     "v1.py isn't complete: it lacks HEAD_SIZE.": ("\nHEAD_SIZE = 32", "\nHEAD_SIZE: int = 32"),
     "v1.py isn't complete: it lacks qk_dot(q_vecs, k_vecs).": ("def qk_dot", "def dot"),

@@ -71,6 +71,7 @@ def test_the_launcher_of_a_file_asks_for_what_the_package_does(
 def test_the_same_sizes_give_the_same_kernel() -> None:
     assert made("v1", HEAD_SIZE=64) is made("v1", HEAD_SIZE=64)
     assert made("v1", HEAD_SIZE=64) is not made("v1", HEAD_SIZE=32)
+    assert made("v1", HEAD_SIZE=64, BLOCK_SIZE=16) is made("v1", BLOCK_SIZE=16, HEAD_SIZE=64)
 
 
 def test_formulas_follow_a_constant() -> None:
@@ -132,6 +133,13 @@ def whole(text: str) -> Source:
     return Source(text, "my_kernel/v1.py", 1)
 
 
+def without_text() -> Callable:
+    """As a cell defines it that begins with %%time."""
+    names = {}
+    exec(compile("def qk_dot(q_vecs, k_vecs): return 1", "<timed exec>", "exec"), names)
+    return cuda.jit(device=True)(names["qk_dot"])
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -145,9 +153,20 @@ def whole(text: str) -> Source:
         (lambda: made("v1", HEADSIZE=64), "HEADSIZE: no constant of v1.py"),
         (lambda: made("v1", PARTITION_SIZE=8), "PARTITION_SIZE: no constant of v1.py"),
         (
-            lambda: v1_backend.with_functions(vectors=[load_key]).prepare(STEP),
-            "mine has vectors; its files are naive, v1, v1_vector, v2",
+            lambda: v2_backend.with_functions(vectors=[load_key]),
+            "file is vectors; it must be one of v1, v1_vector, v2 for v2",
         ),
+        (
+            lambda: v1_backend.with_functions(v1_vector=[load_key]),
+            "file is v1_vector; it must be one of v1 for v1",
+        ),
+        (lambda: made("v1", CACHE_DTYPE=torch.float16), "CACHE_DTYPE is torch.float16; it must be"),
+        (lambda: made("v1", NUM_QUERIES_PER_KV=0), "NUM_QUERIES_PER_KV is 0; it must be at least"),
+        (
+            lambda: made("v2", PARTITION_SIZE=12),
+            "PARTITION_SIZE is 12; it must be a multiple of BLOCK_SIZE, which is 8",
+        ),
+        (lambda: made("v2", BLOCK_SIZE=16), "PARTITION_SIZE is 8; it must be a multiple of BLOCK"),
         (
             lambda: made("v1", (("v1", (whole("def qk_dot(q_vecs):\n    return 1\n"),)),)),
             r"qk_dot takes \(q_vecs\); it must take \(q_vecs, k_vecs\), as in v1.py",
@@ -157,13 +176,31 @@ def whole(text: str) -> Source:
             "helper uses MINE: the kernel's files have no such name",
         ),
         (
+            lambda: made("v1", (("v1", (whole("@mine\ndef helper(a):\n    return a\n"),)),)),
+            "helper uses mine: the kernel's files have no such name",
+        ),
+        (
             lambda: made("v1", (("v1", (whole("def helper(a:\n"),)),)),
             "my_kernel/v1.py is damaged: ",
         ),
         (lambda: made("v1", (("v1", (3,)),)), "3 has no source; it must be a function"),
+        (lambda: made("v1", (("v1", (without_text(),)),)), "qk_dot has no source; it must be a f"),
     ],
 )
 def test_what_cannot_be_a_kernel_is_refused_in_one_line(call: Callable, words: str) -> None:
     with pytest.raises((ValueError, KernelFileError), match=words) as found:
         call()
     assert "\n" not in str(found.value)
+
+
+def test_a_count_that_is_no_whole_number_makes_no_kernel() -> None:
+    """2.0 == 2, so the kernel for the one would be found for the other."""
+    for name in ("NUM_QUERIES_PER_KV", "PARTITION_SIZE"):
+        with pytest.raises(TypeError, match=f"{name} is of type float; it must be a whole number"):
+            made("v2", **{name: 8.0})
+
+
+def test_a_function_without_a_list_is_refused() -> None:
+    """Numba's functions have an index, so Python would iterate over one."""
+    with pytest.raises(TypeError, match=r"v1 is of type .*; it must be a list of functions"):
+        v1_backend.with_functions(v1=load_key)
