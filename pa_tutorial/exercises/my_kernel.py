@@ -30,7 +30,14 @@ from pa_tutorial.exercises.kernel_text import (
 from pa_tutorial.exercises.ours import BACKENDS, SET, WRITTEN, is_ours
 from pa_tutorial.kernels import template
 from pa_tutorial.kernels.cuda_backends import CudaBackend
-from pa_tutorial.kernels.template import FILES, KernelFileError, Source, source_of, text_of
+from pa_tutorial.kernels.template import (
+    FILES,
+    KernelFileError,
+    Source,
+    files_of,
+    source_of,
+    text_of,
+)
 
 PLACE = "PA_TUTORIAL_MY_KERNEL"  # an environment variable: another folder than my_kernel
 KERNELS = {"cuda_naive": "naive", "cuda_v1": "v1", "cuda_v1_vector": "v1_vector", "cuda_v2": "v2"}
@@ -97,7 +104,7 @@ def saved(kernel: str) -> dict[str, tuple[Source, ...]]:
     if old := old_file(folder):
         print(f"{OLD.format(old)} All functions are ours.")
         return {}
-    paths = [folder / f"{file}.py" for file in FILES[kernel]]
+    paths = [folder / f"{file}.py" for file in files_of(kernel)]
     if not any(path.exists() for path in paths):
         print(f"{folder.name} has no {paths[-1].name} yet, so all functions are ours.")
     known = {*vars(template.made(kernel))}
@@ -139,9 +146,9 @@ def load(folder: str | Path, kernel: str) -> CudaBackend:
         raise MyKernelError(f"{folder} is one file; all of {folder.parent} make the kernel.")
     if old := old_file(folder):
         raise MyKernelError(OLD.format(old))
-    paths = [path for file in FILES[kernel] if (path := folder / f"{file}.py").exists()]
+    paths = [path for file in files_of(kernel) if (path := folder / f"{file}.py").exists()]
     if not paths:
-        names = " or ".join(f"{file}.py" for file in FILES[kernel])
+        names = " or ".join(f"{file}.py" for file in files_of(kernel))
         raise MyKernelError(f"{folder} has no {names}.")
     whole = {}
     for path in paths:
@@ -178,12 +185,15 @@ def write_kernel(path: str | Path, backend: CudaBackend, **sizes: object) -> Non
 
     sizes  other values for its constants
 
-    Raises KernelFileError as backend.namespace does.
+    Raises KernelFileError as backend.namespace does, MyKernelError for a backend from `load`.
     """
     backend.namespace(**sizes)
+    sources = [source_of(one).text for _, functions in backend.mine for one in functions]
+    if any(len(functions_in(text)) != 1 for text in sources):
+        raise MyKernelError(f"{path} isn't written: the backend has whole files, as `load` gives.")
     path, theirs, text = Path(path), dict(backend.mine), ""
     yours: set[str] = set()
-    for file in FILES[backend.kernel]:
+    for file in files_of(backend.kernel):
         functions = last_of_each_name(theirs.get(file, ()))
         texts = {name: source_of(function).text for name, function in functions.items()}
         text += with_functions(without_kernel_imports(text_of(file)), texts) + "\n\n"

@@ -81,9 +81,7 @@ def made(kernel: str, mine: Mine = (), /, **sizes: object) -> ModuleType:
     Raises ValueError for another kernel and for a size that vLLM doesn't have, KernelFileError for
     a name that isn't a constant of the files, and for functions that can't take the place of ours.
     """
-    if kernel not in FILES:
-        raise ValueError(f"kernel is {kernel!r}; it must be one of {', '.join(FILES)}")
-    files, theirs = FILES[kernel], dict(mine)
+    files, theirs = files_of(kernel), dict(mine)
     for name, supported in SUPPORTED.items():
         value = sizes.get(name, supported[0])
         is_supported = isinstance(value, type(supported[0])) and value in supported
@@ -94,6 +92,12 @@ def made(kernel: str, mine: Mine = (), /, **sizes: object) -> ModuleType:
         files = (*dict.fromkeys(("v1", "v1_vector", *files)), FLOAT8)
     functions = tuple((file, theirs.get(file, ())) for file in files)
     return _made(functions, tuple(sorted(sizes.items())))
+
+
+def files_of(kernel: str) -> tuple[str, ...]:
+    """The files that make a kernel. Raises ValueError for another name."""
+    require(kernel in FILES, "kernel", repr(kernel), f"one of {', '.join(FILES)}")
+    return FILES[kernel]
 
 
 @cache

@@ -329,3 +329,15 @@ def test_a_name_that_is_no_constant_is_refused(written: Path) -> None:
     with pytest.raises(KernelFileError, match=r"HEADSIZE: no constant of v1.py"):
         write_kernel(written, v1_backend, HEADSIZE=64)
     assert not written.exists()
+
+
+def test_a_kernel_of_whole_files_is_not_written_as_ours(tmp_path: Path, folder: Path) -> None:
+    save(MINE)
+    with pytest.raises(MyKernelError, match="the backend has whole files, as `load` gives"):
+        write_kernel(tmp_path / "kernel_v1.py", load(folder, "v1"))
+
+
+@pytest.mark.parametrize("call", [saved, lambda kernel: load(Path("my_kernel"), kernel)])
+def test_a_kernel_that_there_is_not_is_named(call: Callable) -> None:
+    with pytest.raises(ValueError, match="kernel is 'cuda_v1'; it must be one of naive, v1,"):
+        call("cuda_v1")
