@@ -116,13 +116,13 @@ def _title(trace: Trace, now: Trace, step: int) -> str:
 
 
 def _draw_source(axes: Axes, trace: Trace, now: Trace) -> None:
-    """The kernel's lines around the instruction; beside a loop, its iteration."""
+    """The lines around the instruction, in the kernel or the device function that it is in; beside
+    a loop, its iteration."""
     axes.axis("off")
     record = now.records[0]
     way = trace.ways[record.way]
     sites = [(trace.sites[place], turn) for place, turn in (*way, (record.place, NO_TURN))]
-    inlined = all(site.function != trace.kernel for site, _ in sites)  # of a compiled kernel
-    name = sites[-1][0].function if inlined else trace.kernel
+    name = sites[-1][0].function
     source = next(s for s in trace.sources if s.name == name)
     own = [(site.line, turn) for site, turn in sites if site.function == name]
     turns = {line: turn for line, turn in own if turn != NO_TURN}
