@@ -18,7 +18,7 @@ import builtins
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -48,6 +48,7 @@ SUPPORTED = {
     "CACHE_DTYPE": CACHE_DTYPES,
 }
 COUNTS = "NUM_QUERIES_PER_KV", "PARTITION_SIZE"
+MOST_KEPT = 128  # namespaces; a reader's every try is another one
 
 
 class KernelFileError(ShortInNotebooks, ValueError):
@@ -76,7 +77,8 @@ def made(kernel: str, mine: Mine = (), /, **sizes: object) -> ModuleType:
     sizes   other values for constants of the files, and of a reader's whole files; with
             CACHE_DTYPE, the kernel for an 8-bit cache
 
-    The same arguments give the same namespace, so a kernel is compiled once.
+    The same arguments give the same namespace, so a kernel is compiled once (the last MOST_KEPT
+    namespaces are kept).
 
     Raises ValueError for another kernel and for a size that vLLM doesn't have, KernelFileError for
     a name that isn't a constant of the files, and for functions that can't take the place of ours.
@@ -100,7 +102,7 @@ def files_of(kernel: str) -> tuple[str, ...]:
     return FILES[kernel]
 
 
-@cache
+@lru_cache(maxsize=MOST_KEPT)
 def _made(functions: Mine, sizes: tuple[tuple[str, object], ...]) -> ModuleType:
     module, unknown = ModuleType("kernel"), {name for name, _ in sizes}
     module._sizes = dict(sizes)
