@@ -40,6 +40,7 @@ def global_cost(trace: Trace) -> dict[str, tuple[int, int]]:
     return {array: cost for array, cost in found.items() if cost[0]}
 
 
+OF_A_HEAD = {"alibi_slopes", "k_scale", "v_scale"}
 FOUR = ("gqa", "bfloat16", "head_size_120_float16", "alibi_block_size_8")
 SHORT = [name.removeprefix("decode/") for name in SHORT_CHECK]
 # Four cases of each stage, and of one the whole short check.
@@ -76,6 +77,9 @@ def test_the_compiled_kernel_computes_and_moves_what_the_simulated_one_does(
         costs_of = [global_cost(one.trace) for one in (ours, theirs)]
         if case == "gaps_in_the_cache":  # V lies in K's gaps, and PTX has no arrays
             costs_of = [np.sum([*cost.values()], axis=0).tolist() for cost in costs_of]
+        else:  # a number of a head may be loaded where it is used, in the warps that use it
+            for name in OF_A_HEAD & costs_of[0].keys():
+                assert costs_of[0].pop(name) <= costs_of[1].pop(name)
         assert costs_of[0] == costs_of[1]
         barriers = theirs.trace.only(kind="barrier").num_instructions
         assert ours.issued["barrier"] == barriers
