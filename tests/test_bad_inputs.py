@@ -273,7 +273,7 @@ CALLS = [
     (lambda: Geometry(64, 16), "dynamic_shared_bytes", {"max_seq_len": 20}),
     (None, OURS["cuda_backends.geometry_of"],
      {"step": problem().paged("vllm"), "num_threads": 128, "partition_size": 32}),
-    *((None, OURS[f"cuda_launch.{one}"], {"tensor": ANY_TENSOR}) for one in ("as_stored", "flat")),
+    (None, OURS["cuda_launch.as_stored"], {"tensor": ANY_TENSOR}),
     (None, OURS["intermediates.intermediates"], {"geometry": Geometry(32, 16)} | OF_WATCHED),
     (None, partial(OURS["intermediates.scores"], where=MARKS[0], name=NAMES[0]), OF_WATCHED),
     (None, OURS["compiled.report.compiled"], {"kernel": nothing, "capability": (9, 0)}),

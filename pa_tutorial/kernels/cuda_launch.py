@@ -176,11 +176,3 @@ def as_stored(tensor: Tensor) -> Tensor:
     if tensor.dtype in FLOAT8:
         return tensor.view(torch.uint8)
     return tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
-
-
-def flat(tensor: Tensor) -> Tensor:
-    """The tensor's memory in one dimension, from the first element to the last, gaps included, as a
-    kernel stores the elements."""
-    stored = as_stored(tensor)
-    last = sum((n - 1) * stride for n, stride in zip(stored.shape, stored.stride(), strict=True))
-    return stored.as_strided((last + 1,), (1,))

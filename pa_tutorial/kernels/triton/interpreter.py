@@ -31,7 +31,6 @@ from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction
 
 from pa_tutorial import private_names
-from pa_tutorial.kernels.cuda_launch import flat
 from pa_tutorial.kernels.triton.inputs import checked_grid
 from pa_tutorial.private_names import (
     PLACE,
@@ -213,7 +212,8 @@ def checked_builder(arguments: dict[str, object]) -> Iterator[None]:
 def range_of(tensor: Tensor) -> tuple[int, int]:
     """The address of the first element, and the one just past the last, gaps included."""
     start = tensor.data_ptr()
-    return start, start + flat(tensor).nbytes if tensor.numel() else start
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start
 
 
 def outside_of(ranges: dict[str, tuple[int, int]], asked: np.ndarray, num_bytes: int) -> np.ndarray:
