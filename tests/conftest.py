@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -35,19 +36,20 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.update(FAST_TO_COMPILE)  # before Numba is imported, which reads it
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
     if is_worker or not config.getoption("tx", None):  # who only starts workers needs none of it
-        configure_tests(config, is_worker)
+        configure_tests(config)
 
 
-def configure_tests(config: pytest.Config, is_worker: bool) -> None:
+def configure_tests(config: pytest.Config) -> None:
     import numba
     import torch
 
     from pa_tutorial.checks.ladder import STAGES
 
-    if is_worker:
-        torch.set_num_threads(1)  # the workers share the cores
-        numba.set_num_threads(1)
-        os.environ["OMP_NUM_THREADS"] = "1"  # and so do the notebooks that they run
+    # Workers share the cores, and so do the notebooks that they run. A single process has them to
+    # itself, but for small tensors two threads wait for each other more than they compute.
+    torch.set_num_threads(1)
+    numba.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
     for stage in STAGES.values():
         config.addinivalue_line("markers", f"{stage.name}: verifies the stage {stage.name}")
     config.addinivalue_line("markers", "block_manager: verifies the memory manager")
@@ -65,7 +67,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`pytest -m NAME` imports only files with that mark: a stage takes seconds.
+    """`pytest -m NAME` imports only files with that mark, or with tests of all stages: the others
+    would take longer than the tests of a stage.
 
     With `-m gpu`, the others may need what that machine lacks.
     """
@@ -76,7 +79,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     text = collection_path.read_text(encoding="utf-8")
     by_name = name in STAGES and "getattr(pytest.mark," in text
-    return None if by_name or f"pytest.mark.{name}" in text else True
+    named = any(words in text for words in (f'"{name}"', "STAGES.values()"))
+    return None if (by_name and named) or f"pytest.mark.{name}" in text else True
 
 
 @pytest.hookimpl(tryfirst=True)  # before options such as -k deselect any test of a file
@@ -95,6 +99,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """All tests stay until the end, so Python needn't search them for garbage again and again."""
+    if "hypothesis" not in sys.modules:  # no test draws; for its summary, it would be imported
+        session.config.pluginmanager.unregister(name="hypothesispytest")
     gc.freeze()
     if profiles.chosen(session.config) == "quick":
         gc.set_threshold(RARELY)

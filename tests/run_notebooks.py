@@ -11,6 +11,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from pa_tutorial.checks.progress import HIDDEN
 from pa_tutorial.exercises.my_kernel import PLACE
 from pa_tutorial.kernels.cpu.kernel import COMPILING
 from simt.microscope.page import STATIC
@@ -29,7 +30,7 @@ METADATA = {
 def execute(path: Path) -> NotebookNode:
     """The notebook with fresh outputs. Raises CellExecutionError if a cell fails."""
     notebook = nbformat.read(path, as_version=4)
-    env = {**os.environ, STATIC: "1", PLACE: NOT_THERE}
+    env = {**os.environ, STATIC: "1", HIDDEN: "1", PLACE: NOT_THERE}
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT,

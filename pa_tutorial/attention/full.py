@@ -68,7 +68,7 @@ def repeat_kv_heads(kv: Tensor, num_heads: int) -> Tensor:
     num_queries_per_kv = num_heads // num_kv_heads
     # With 6 heads and 3 KV heads: 0 0 1 1 2 2
     kv_head = torch.arange(num_heads, device=kv.device) // num_queries_per_kv
-    return kv[:, kv_head]
+    return kv.index_select(1, kv_head)  # as kv[:, kv_head], in a fraction of the time
 
 
 def causal_attention(

@@ -103,24 +103,11 @@ class SequenceProblem(_Case):
         return torch.from_numpy(np.random.default_rng(self.seed).integers(0, 256, self.seq_len))
 
     def model(self) -> TinyLM:
-        """A fresh TinyLM; random weights keep every score and activation near N(0, 1)."""
-        if self.trained:
-            return load()
-        rng = np.random.default_rng((self.seed, 1))
-        model = TinyLM(self.config).requires_grad_(False)
-        for name, weight in model.named_parameters():
-            if name.endswith("norm.weight"):
-                weight.fill_(1.0)
-                continue
-            fan_in = 1 if "embedding" in name else weight.shape[1]
-            weight.copy_(torch.from_numpy(rng.standard_normal(weight.shape) * fan_in**-0.5))
-        if self.scores == "extreme":
-            make_extreme(model, rng)
-        else:
-            factor = {"flat": 0.05, "ordinary": 1.0, "sharp": 8.0}[self.scores]
-            for layer in model.layers:
-                layer.to_q.weight.mul_(factor)
-        return model
+        """Random weights, which keep every score and activation near N(0, 1); or the trained ones.
+
+        Whoever asks for it again gets the same object.
+        """
+        return _model_of(self)
 
     def expected(self) -> dict[str, oracle.Array]:
         """Float64: out [num_layers, seq_len, num_heads, head_size],
@@ -307,6 +294,27 @@ def scale_rows(scale: tuple[float, ...]) -> oracle.Array:
 
 def float64(tensor: Tensor | None) -> oracle.Array | None:
     return None if tensor is None else tensor.double().numpy()
+
+
+@lru_cache(maxsize=4)  # a case needs it for the stage, for the stages before it and the oracle
+def _model_of(problem: SequenceProblem) -> TinyLM:
+    if problem.trained:
+        return load()
+    rng = np.random.default_rng((problem.seed, 1))
+    model = TinyLM(problem.config).requires_grad_(False)
+    for name, weight in model.named_parameters():
+        if name.endswith("norm.weight"):
+            weight.fill_(1.0)
+            continue
+        fan_in = 1 if "embedding" in name else weight.shape[1]
+        weight.copy_(torch.from_numpy(rng.standard_normal(weight.shape) * fan_in**-0.5))
+    if problem.scores == "extreme":
+        make_extreme(model, rng)
+    else:
+        factor = {"flat": 0.05, "ordinary": 1.0, "sharp": 8.0}[problem.scores]
+        for layer in model.layers:
+            layer.to_q.weight.mul_(factor)
+    return model
 
 
 @lru_cache(maxsize=64)

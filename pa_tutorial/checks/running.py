@@ -15,6 +15,7 @@ from pa_tutorial.checks.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.checks.ladder import STAGES, Stage
+from pa_tutorial.checks.progress import with_progress
 from pa_tutorial.checks.showing import CaseResult, Result
 from pa_tutorial.tracebacks import ShortInNotebooks, own_frames
 
@@ -141,7 +142,7 @@ def run_trials(title: str, trials: Sequence[Trial], function: Function | None) -
     if not trials:
         raise ValueError(f"{title} has no cases to run")
     with one_thread():
-        cases = tuple(judge(trial, function)[0] for trial in trials)
+        cases = tuple(judge(trial, function)[0] for trial in with_progress(title, trials))
     return Result(title, tuple(trials[0].references), cases)
 
 

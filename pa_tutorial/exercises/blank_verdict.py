@@ -11,6 +11,7 @@ import torch
 
 from pa_tutorial.checks.comparing import Comparison, compare
 from pa_tutorial.checks.diagnosing import told_apart
+from pa_tutorial.checks.progress import with_progress
 from pa_tutorial.checks.running import Trial, describe, one_thread, torch_settings_kept
 from pa_tutorial.exercises import sizes
 from pa_tutorial.exercises.blank import Blank
@@ -51,7 +52,7 @@ def judged(blank: Blank, function: Callable) -> tuple[str, Trial]:
     if why := not_a_try(blank, function):
         return why, trials[0]
     with one_thread(), torch_settings_kept():
-        for number, trial in enumerate(trials):
+        for number, trial in enumerate(with_progress(blank.function, trials)):
             if why := why_wrong(blank, trial, function):
                 case = f"Case {number + 1} of {len(trials)}"
                 return f"not yet. {case}, {title_of(trial)}:\n{why}", trial

@@ -22,7 +22,7 @@ from simt.trace import KINDS
 from simt.traffic import SECTOR
 
 BOUND = 1e-6
-MOST_TURNS = 30_000  # of loops: seconds, and then a loop without an end is named
+MOST_TURNS = 2_000  # of loops in a thread block: an endless one is stopped. Ours take up to 221
 WORDS = {"sectors": "sectors", "transactions": "memory transactions"}
 ITEM = 4  # bytes: all arrays are float32
 

@@ -12,7 +12,6 @@ from pa_tutorial.checks.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.ladder import STAGES, Stage, backend_named, some_partitions
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.checks.running import Trial, judge, stage_trial
-from pa_tutorial.kernels import cuda_backends
 from pa_tutorial.paging.layouts import by_token
 
 # The cases of a kernel in `make test`: the short check, which catches each wrong kernel. The CPU's
@@ -206,9 +205,7 @@ def test_a_nan_of_a_token_is_in_all_that_reads_it(stage: Stage, name: str) -> No
 def test_the_stages_of_the_kernel_are_its_backends() -> None:
     """Each gives the same output, so no check would see one in the place of another."""
     for name in ("naive", "v1", "v1_vector", "v2"):
-        backend = getattr(cuda_backends, f"{name}_backend")
-        assert backend_named(f"cuda_{name}") is backend
-        assert backend.kernel == name
+        assert backend_named(f"cuda_{name}").kernel == name
 
 
 def test_most_cases_have_something_to_merge() -> None:
