@@ -38,7 +38,7 @@ from simt.races import RACES_WITH
 from simt.snapshots import Index
 from simt.source import Unsupported
 
-LANES = 4096  # of a wide gang, at most, so that its values stay in the processor's cache
+LANES = 16384  # of a wide gang, at most, so that its values stay in the processor's cache
 # Atomics can let thread blocks interact, a line must be printed only once, and the rest are rare.
 ALONE = ("atomic.", "syncwarp", "syncthreads_", "print")
 EVER = 1 << 62  # the stamp of a global address that several threads read

@@ -81,9 +81,13 @@ class Array:
     strides  in items
     start    item of flat that is element [0, 0, ...]; a number, or one per lane
     absent   [width] bool: lanes that have no valid view, after a finding; None: no lane
+    lane     [width] the numbers of the lanes, if each has an array of its own, whose items count
+             from its start. flat has item 0 of all lanes, then item 1, and so on, so that one item
+             of all lanes is a part without gaps. None: all lanes share the items
     """
 
     absent: np.ndarray | None = None
+    lane: np.ndarray | None = None
     base: "Array | None" = None  # the array that this is a view of; None: it isn't a view
 
     def __init__(
@@ -159,8 +163,19 @@ class Array:
             view.absent = np.where(flags, *sides)
         return view
 
+    def places(self, items: int | np.ndarray, lanes: Lanes) -> int | slice | np.ndarray:
+        """Where these lanes have their items in flat."""
+        if self.lane is None:
+            return items if type(items) is int or lanes.everyone else items[lanes.numbers]
+        width = len(self.lane)
+        if type(items) is int:
+            first = items * width
+            return slice(first, first + width) if lanes.everyone else lanes.numbers + first
+        places = items * width + self.lane
+        return places if lanes.everyone else places[lanes.numbers]
+
     def addresses(self, items: np.ndarray) -> np.ndarray:
-        """Byte addresses of items of flat."""
+        """Byte addresses of items."""
         return self.memory.address + self.phase + items * self.dtype.itemsize
 
     def cells(self, items: np.ndarray, count: int = 1) -> np.ndarray:
