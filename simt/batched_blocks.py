@@ -25,6 +25,7 @@ alone.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from functools import partial
 
 import numpy as np
 
@@ -89,6 +90,7 @@ class WideGang(Gang):
 
     now    [width] the stamp of each lane: interval between two barriers, and number in the grid
     floor  [width] the smallest stamp of this interval
+    low, high  the smallest and the largest of floor
     step   from one interval to the next, larger than the number of threads in the grid
     """
 
@@ -98,6 +100,7 @@ class WideGang(Gang):
         self.step = 1 << (math.prod(machine.grid) * machine.num_threads + 1).bit_length()
         self.floor = np.full(self.width, self.step)
         self.now = self.floor + first_block * machine.num_threads + np.arange(self.width)
+        self.low = self.high = self.step
 
     def thread_blocks(self) -> list[tuple[Index, np.ndarray]]:
         of_block = np.arange(self.width) // self.machine.num_threads
@@ -120,8 +123,9 @@ class WideGang(Gang):
             here, all_ = (self._by_block(of.flags).sum(axis=1) for of in (lanes, must))
             if np.any((here > 0) & (here < all_)):
                 raise Fallback
-        for stamps in (self.floor, self.now):
-            stamps[lanes.flags] += self.step
+        further = lanes.flags * self.step
+        self.floor, self.now = self.floor + further, self.now + further  # accesses keep the old ones
+        self.low, self.high = int(self.floor.min()), int(self.floor.max())
 
     def _by_block(self, of_lanes: np.ndarray) -> np.ndarray:
         return of_lanes.reshape(-1, self.machine.num_threads)
@@ -132,27 +136,41 @@ class WideGang(Gang):
         """Whether this access may race with an earlier one.
 
         A cell keeps its last write and its last reader. Several readers get a stamp that belongs
-        to no lane: their interval's in shared memory, EVER in global memory.
+        to no lane: their interval's in shared memory, EVER in global memory. The same is kept of
+        atomic operations as of reads.
         """
-        now, floor = self.now[lanes], self.floor[lanes]
         is_global = memory.space == "global"
+        now = self.now if lanes is self.everybody.numbers else self.now[lanes]
+        floor = self.low if self.low == self.high else self.floor[lanes]
         for other in RACES_WITH[kind]:
+            if not is_global and memory.latest.get(other, 0) < self.low:
+                continue  # barriers have ordered all of them
+            memory.settle(other)
             for before in memory.accesses.get(other, ()):
                 self._fall_back_on_races(before[cells], now, floor, is_global)
-        (last,) = memory.noted(kind, 1)
-        if kind == "read":
-            before = last[cells]
-            if is_global:
-                several, many = (before > 0) & ((before ^ now) & (self.step - 1) != 0), EVER
-            else:
-                several, many = (before != now) & (before >= floor), floor + self.step - 1
-            last[cells] = now = np.where(several, many, now)
-            lost = last[cells] != now  # lanes that read the same cell in this instruction
-            last[cells[lost]] = many if is_global else many[lost]
-        else:
+        if kind == "write":
+            (last,) = memory.noted(kind, 1)
             last[cells] = now
             if np.count_nonzero(last[cells] != now):
                 raise Fallback
+        else:
+            note = partial(self._note, memory, kind, cells, now, floor)
+            memory.note_later(kind, note, self.low)
+        memory.latest[kind] = max(self.high, memory.latest.get(kind, 0))
+
+    def _note(
+        self, memory: Memory, kind: str, cells: np.ndarray, now: np.ndarray, floor: int | np.ndarray
+    ) -> None:
+        """A read, or an atomic operation."""
+        (last,) = memory.noted(kind, 1)
+        before = last[cells]
+        if memory.space == "global":
+            several, many = (before > 0) & ((before ^ now) & (self.step - 1) != 0), EVER
+        else:
+            several, many = (before != now) & (before >= floor), floor + self.step - 1
+        last[cells] = now = np.where(several, many, now)
+        lost = last[cells] != now  # lanes at the same cell in this instruction
+        last[cells[lost]] = np.broadcast_to(many, lost.shape)[lost]
 
     def _fall_back_on_races(
         self, before: np.ndarray, now: np.ndarray, floor: np.ndarray, is_global: bool
@@ -214,6 +232,6 @@ def saved(values: Iterable[object]) -> Callable[[], None]:
     def put_back() -> None:
         for memory, data, written in kept:
             memory.data[:], memory.written = data, written
-            memory.accesses.clear()
+            memory.forget_accesses()
 
     return put_back
