@@ -23,15 +23,17 @@ alone.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from copy import copy
 from functools import partial
 
 import numpy as np
 
+from simt.access import touched
 from simt.arithmetic import Misuse
 from simt.blocks import Body, Gang
 from simt.gpus import WARP_SIZE
+from simt.intrinsics import FENCES, UFUNCS
 from simt.lanes import Frame, Lanes
 from simt.machine import CHECKS, Machine, SharedSpec
 from simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
@@ -40,8 +42,9 @@ from simt.snapshots import Index
 from simt.source import Unsupported
 
 LANES = 16384  # of a wide gang, at most, so that its values stay in the processor's cache
-# Atomics can let thread blocks interact, a line must be printed only once, and the rest are rare.
-ALONE = ("atomic.", "syncwarp", "syncthreads_", "print")
+# What an atomic operation returns, and fences, can let thread blocks interact; a line must be
+# printed only once, and the rest are rare.
+ALONE = ("used atomic.", "syncwarp", "syncthreads_", "print")
 EVER = 1 << 62  # the stamp of a global address that several threads read
 
 
@@ -91,6 +94,9 @@ class WideGang(Gang):
     now    [width] the stamp of each lane: interval between two barriers, and number in the grid
     floor  [width] the smallest stamp of this interval
     low, high  the smallest and the largest of floor
+    of_block   [width] the number of each lane's thread block
+    atomics    memory -> which atomic operations it has had: name and type, or None if their order
+               matters
     step   from one interval to the next, larger than the number of threads in the grid
     """
 
@@ -101,13 +107,36 @@ class WideGang(Gang):
         self.floor = np.full(self.width, self.step)
         self.now = self.floor + first_block * machine.num_threads + np.arange(self.width)
         self.low = self.high = self.step
+        self.of_block = first_block + np.arange(self.width) // machine.num_threads
+        self.atomics: dict[Memory, object] = {}
 
     def thread_blocks(self) -> list[tuple[Index, np.ndarray]]:
-        of_block = np.arange(self.width) // self.machine.num_threads
-        return [(index, of_block == i) for i, index in enumerate(self.block.indices)]
+        first = self.of_block[0]
+        indices = enumerate(self.block.indices, first)
+        return [(index, self.of_block == number) for number, index in indices]
 
     def fence(self, lanes: Lanes, scope: str) -> None:
-        pass  # it orders nothing without atomic operations, which don't run batched
+        pass  # it orders nothing without atomic operations, which don't run batched with fences
+
+    def note_atomic(
+        self, array: Array, items: np.ndarray, lanes: Lanes, name: str, is_used: bool
+    ) -> None:
+        """In global memory, each item must become what it becomes if one thread block follows the
+        other: by operations whose order doesn't matter, or by those in this order."""
+        memory = array.memory
+        if memory.space != "global":
+            return
+        any_order = name in UFUNCS and array.dtype.kind in "iu"
+        kind = (name, array.dtype) if any_order else None
+        if is_used or self.atomics.setdefault(memory, kind) != kind:
+            raise Fallback
+        if not any_order:
+            (latest,) = memory.noted("block", 1)
+            cells, numbers = touched(self.frame, array, items, lanes)
+            blocks = self.of_block[numbers]
+            if np.count_nonzero(latest[cells] > blocks):
+                raise Fallback
+            latest[cells] = blocks
 
     def find(self, *finding: object, **more: object) -> None:
         raise Fallback
@@ -124,7 +153,10 @@ class WideGang(Gang):
             if np.any((here > 0) & (here < all_)):
                 raise Fallback
         further = lanes.flags * self.step
-        self.floor, self.now = self.floor + further, self.now + further  # accesses keep the old ones
+        self.floor, self.now = (
+            self.floor + further,
+            self.now + further,
+        )  # accesses keep the old ones
         self.low, self.high = int(self.floor.min()), int(self.floor.max())
 
     def _by_block(self, of_lanes: np.ndarray) -> np.ndarray:
@@ -185,11 +217,14 @@ class WideGang(Gang):
             raise Fallback
 
 
-def may_run_batched(machine: Machine, called: Iterable[str]) -> bool:
+def may_run_batched(machine: Machine, called: Set[str]) -> bool:
     """Is there something to gain, and are the thread blocks independent?
 
-    called  names of the functions of cuda that the kernel calls
+    called  names of the functions of cuda that the kernel calls; "used atomic.add" if it uses what
+            that returns, perhaps from global memory
     """
+    if any("atomic." in name for name in called) and (FENCES & called or not machine.init):
+        return False  # without that check, snapshots show as written what isn't
     num_blocks = math.prod(machine.grid)
     num_traced = len(machine.recorder.blocks) if machine.recorder else 0
     return (

@@ -171,6 +171,11 @@ class Gang:
         """What an access races with, or None; see races.py."""
         return record(memory, kind, cells, threads, place, self.block.ordering)
 
+    def note_atomic(
+        self, array: Array, items: np.ndarray, lanes: Lanes, name: str, is_used: bool
+    ) -> None:
+        """Notes an atomic operation; see batched_blocks.py, where it may be too early for it."""
+
     def fence(self, lanes: Lanes, scope: str) -> None:
         self.block.ordering.fence(self.first + lanes.numbers, scope)
 

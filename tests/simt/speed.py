@@ -124,6 +124,7 @@ def a_histogram(launch: Callable) -> Launch:
 def a_decode_step(_launch: Callable) -> Launch:
     """v1 by vec: 32 sequences of 100 to 256 tokens, 8 heads of 128, float16."""
     import torch
+
     from pa_tutorial.attention.step import DecodeStep
     from pa_tutorial.kernels.cuda_backends import v1_vector_backend
 
