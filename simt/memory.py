@@ -30,8 +30,8 @@ class Memory:
     written      [num_cells] bool: was it ever written? None: all of it was
     only_read    the kernel's text never writes to it, so no access to it can race
     accesses     kind of access -> stamps [num_cells] int64 of the latest ones, see races.py
-    later        kind -> functions that enter what isn't in `accesses` yet: most accesses are ordered
-                 by a barrier before another kind of access comes, and need never be entered
+    later        kind -> functions that enter what isn't in `accesses` yet: most accesses are before
+                 a barrier when another kind of access comes, and need never be entered
     latest       kind -> the start of the latest interval between barriers with such an access
     atomics      byte -> how many atomic operations it has had, if the kernel has fences, and
     handed_over  (byte, thread block or None for all) -> what these hand over; see fences.py
