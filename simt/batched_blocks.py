@@ -152,11 +152,8 @@ class WideGang(Gang):
             here, all_ = (self._by_block(of.flags).sum(axis=1) for of in (lanes, must))
             if np.any((here > 0) & (here < all_)):
                 raise Fallback
-        further = lanes.flags * self.step
-        self.floor, self.now = (
-            self.floor + further,
-            self.now + further,
-        )  # accesses keep the old ones
+        further = lanes.flags * self.step  # new arrays, because accesses keep the old ones
+        self.floor, self.now = self.floor + further, self.now + further
         self.low, self.high = int(self.floor.min()), int(self.floor.max())
 
     def _by_block(self, of_lanes: np.ndarray) -> np.ndarray:
