@@ -32,7 +32,7 @@ def refuse_numbas_simulator() -> None:
 
 def cuda_name(thing: object) -> str | None:
     """ "threadIdx", "atomic.add", ...; None if it isn't part of cuda, or isn't known here."""
-    name, _ = _table(tuple(loaded(*CUDA_MODULES))).get(id(thing), (None, None))
+    name, _ = _table(*map(sys.modules.get, CUDA_MODULES)).get(id(thing), (None, None))
     return name
 
 
@@ -42,10 +42,10 @@ def loaded(*names: str) -> list[ModuleType]:
 
 
 @cache
-def _table(modules: tuple[ModuleType, ...]) -> dict[int, tuple[str, object]]:
+def _table(*modules: ModuleType | None) -> dict[int, tuple[str, object]]:
     """id -> name, and the object itself: while we hold it, no other object can get its id."""
     table = {}
-    for module in modules:
+    for module in filter(None, modules):
         with suppress(ImportError):
             import_module(f"{module.__name__}.fp16")  # Numba does so when it compiles
         for name in NAMES:
