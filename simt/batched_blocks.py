@@ -183,23 +183,9 @@ class WideGang(Gang):
             if np.count_nonzero(last[cells] != now):
                 raise Fallback
         else:
-            note = partial(self._note, memory, kind, cells, now, floor)
+            note = partial(_note, memory, kind, cells, now, floor, self.step)
             memory.note_later(kind, note, self.low)
         memory.latest[kind] = max(self.high, memory.latest.get(kind, 0))
-
-    def _note(
-        self, memory: Memory, kind: str, cells: np.ndarray, now: np.ndarray, floor: int | np.ndarray
-    ) -> None:
-        """A read, or an atomic operation."""
-        (last,) = memory.noted(kind, 1)
-        before = last[cells]
-        if memory.space == "global":
-            several, many = (before > 0) & ((before ^ now) & (self.step - 1) != 0), EVER
-        else:
-            several, many = (before != now) & (before >= floor), floor + self.step - 1
-        last[cells] = now = np.where(several, many, now)
-        lost = last[cells] != now  # lanes at the same cell in this instruction
-        last[cells[lost]] = np.broadcast_to(many, lost.shape)[lost]
 
     def _fall_back_on_races(
         self, before: np.ndarray, now: np.ndarray, floor: np.ndarray, is_global: bool
@@ -212,6 +198,26 @@ class WideGang(Gang):
             race |= (before > 0) & (blocks != own)
         if np.count_nonzero(race):
             raise Fallback
+
+
+def _note(
+    memory: Memory,
+    kind: str,
+    cells: np.ndarray,
+    now: np.ndarray,
+    floor: int | np.ndarray,
+    step: int,
+) -> None:
+    """A read, or an atomic operation, with what WideGang had when it came."""
+    (last,) = memory.noted(kind, 1)
+    before = last[cells]
+    if memory.space == "global":
+        several, many = (before > 0) & ((before ^ now) & (step - 1) != 0), EVER
+    else:
+        several, many = (before != now) & (before >= floor), floor + step - 1
+    last[cells] = now = np.where(several, many, now)
+    lost = last[cells] != now  # lanes at the same cell in this instruction
+    last[cells[lost]] = np.broadcast_to(many, lost.shape)[lost]
 
 
 def may_run_batched(machine: Machine, called: Set[str]) -> bool:

@@ -207,6 +207,12 @@ class Program:
             self.snapshots.clear()
         run_blocks(machine, body, arguments, at_end)
 
+    def forget_translations(self) -> None:
+        """The functions refer to the program: without this, they stay until Python searches for
+        garbage."""
+        self.functions.clear()
+        del self.kernel
+
     # Looking inside ---------------------------------------------------------------------------
 
     def watched(self, source: Source, node: ast.stmt, step: Callable) -> Callable:
