@@ -19,6 +19,10 @@ from simt.tracebacks import ShortInNotebooks
 MARK = re.compile(r"\s*# (mark: \w+)$")
 # What Python compiles on its own, inside a function.
 COMPREHENSIONS = ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp
+CALLS_AND_ASSIGNMENTS = (
+    *(ast.Call, ast.For),
+    *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr),
+)
 NESTED = ast.Lambda, ast.FunctionDef, ast.ClassDef, *COMPREHENSIONS
 
 
@@ -55,6 +59,10 @@ class Source:
     def nodes(self) -> list[ast.AST]:
         """All nodes of the tree, from the outside inwards."""
         return list(ast.walk(self.tree))
+
+    @cached_property
+    def calls_and_assignments(self) -> list[ast.AST]:
+        return [node for node in self.nodes if isinstance(node, CALLS_AND_ASSIGNMENTS)]
 
     @cached_property
     def nested(self) -> ast.AST | None:
