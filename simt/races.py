@@ -153,7 +153,8 @@ def record(
     kind     "read", "write" or "atomic"
     threads  one per cell, in ascending order
     """
-    between, floor, stamps = memory.space == "global", order.floor, order.stamps(threads, place)
+    between = memory.space == "global"
+    floor, stamps = order.floor, order.stamps(threads, place)
     conflict = None
     for other_kind in RACES_WITH[kind]:
         if not between and memory.latest.get(other_kind, 0) < floor:
