@@ -14,7 +14,8 @@ from simt.races import PLACE, PLACES, THREADS, Conflict
 DOES = {"read": "reads", "write": "writes", "atomic": "atomically updates", "view": "indexes"}
 DID = {"read": "read", "write": "wrote", "atomic": "atomically updated"}
 VECTOR_SIZES = (1, 2, 4, 8, 16)  # bytes that one lane can load or store at once
-Items = int | np.ndarray  # items of array.flat: one for all lanes, or one per lane
+Items = int | np.ndarray  # one for all lanes, or one per lane
+Places = int | slice | np.ndarray  # where lanes have these items in array.flat
 
 
 def load(frame: Frame, array: Array, indices: tuple[Value, ...], place: int) -> Value:
@@ -23,12 +24,13 @@ def load(frame: Frame, array: Array, indices: tuple[Value, ...], place: int) -> 
     if not lanes.count:
         return cast(0, array.dtype)
     check(frame, array, items, lanes, place, "read")
-    if type(items) is int:
-        return plain(array.flat[items])
+    places = array.places(items, lanes)
+    if type(places) is int:
+        return plain(array.flat[places])
     if lanes.everyone:
-        return array.flat[items]
-    result = np.zeros(len(items), array.dtype)
-    result[lanes.numbers] = array.flat[items[lanes.numbers]]
+        return array.flat[places].copy() if type(places) is slice else array.flat[places]
+    result = np.zeros(frame.gang.width, array.dtype)
+    result[lanes.numbers] = array.flat[places]
     return result
 
 
@@ -39,14 +41,17 @@ def store(frame: Frame, array: Array, indices: tuple[Value, ...], value: Value, 
     if not lanes.count:
         return
     check(frame, array, items, lanes, place, "write")
-    value = cast(value, array.dtype)
-    if type(items) is int:
-        array.flat[items] = value[lanes.numbers[-1]] if isinstance(value, np.ndarray) else value
-    elif lanes.everyone:
-        array.flat[items] = value
-    else:
-        numbers = lanes.numbers
-        array.flat[items[numbers]] = value[numbers] if isinstance(value, np.ndarray) else value
+    _put(array, array.places(items, lanes), cast(value, array.dtype), lanes)
+
+
+def _put(array: Array, places: Places, value: Value, lanes: Lanes) -> None:
+    """value  of one type with the array: one number, or one per lane of the gang"""
+    if type(value) is np.ndarray:
+        if type(places) is int:
+            value = value[lanes.numbers[-1]]
+        elif not lanes.everyone:
+            value = value[lanes.numbers]
+    array.flat[places] = value
 
 
 def load_vector(
@@ -56,10 +61,17 @@ def load_vector(
     items, lanes = _locate_vector(frame, array, indices, count, place, "read")
     if lanes.count:
         check(frame, array, items, lanes, place, "read", count)
+    if array.lane is None and frame.gang.machine.memory:  # each vector is a row: it is aligned
+        rows = array.flat[: len(array.flat) // count * count].reshape(-1, count)
+        found = rows[array.places(items, lanes) // count]
+        if lanes.everyone:
+            return tuple(found.T)
+        result = np.zeros((frame.gang.width, count), array.dtype)
+        result[lanes.numbers] = found
+        return tuple(result.T)
     result = np.zeros((count, frame.gang.width), array.dtype)
-    here = items[lanes.numbers]
     for i in range(count):
-        result[i, lanes.numbers] = array.flat[here + i]
+        result[i, lanes.numbers] = array.flat[array.places(items + i, lanes)]
     return tuple(result)
 
 
@@ -72,10 +84,8 @@ def store_vector(
     if not lanes.count:
         return
     check(frame, array, items, lanes, place, "write", len(values))
-    here = items[lanes.numbers]
     for i, value in enumerate(values):
-        value = cast(value, array.dtype)
-        array.flat[here + i] = value[lanes.numbers] if isinstance(value, np.ndarray) else value
+        _put(array, array.places(items + i, lanes), cast(value, array.dtype), lanes)
 
 
 def locate(
@@ -216,15 +226,22 @@ def _locate_vector(
         frame.lanes = lanes
         items, lanes = locate(frame, array, indices, place, kind, count)
         frame.lanes = outer
-    if type(items) is int:
+    if type(items) is int and array.lane is None:
         items = np.full(outer.flags.shape, items)
-    if machine.memory and lanes.count:
-        addresses = array.addresses(items)
+    if machine.memory and lanes.count and _may_be_misaligned(array, size):
+        # Local memory holds the arrays of the lanes one after another, each as long as the first.
+        own = 0 if array.lane is None else array.lane * (len(array.flat) // len(array.lane))
+        addresses = array.addresses(items + own)
         crooked = lanes.where(addresses % size != 0)
         if crooked.count:
             _report_misaligned(frame, array, addresses, size, crooked.numbers[0], place, kind)
             lanes = lanes.minus(crooked)
     return items, lanes
+
+
+def _may_be_misaligned(array: Array, size: int) -> bool:
+    """Can an access of so many bytes begin at an address that isn't a multiple of them?"""
+    return size > array.dtype.itemsize or array.phase != 0 or array.memory.address % size != 0
 
 
 def _report_misaligned(
@@ -272,6 +289,9 @@ def check(
     races = gang.machine.race and memory.space != "local" and not memory.only_read
     if memory.written is None and not races:
         return
+    if array.lane is not None:
+        _check_own(frame, array, items, lanes, place, kind, count)
+        return
     cells, threads = touched(frame, array, items, lanes, count)
     if memory.written is not None:
         if kind != "write":
@@ -285,6 +305,23 @@ def check(
         conflict = gang.note_access(memory, kind, cells, threads, place)
         if conflict:
             _report_race(frame, array, conflict, kind, place)
+
+
+def _check_own(
+    frame: Frame, array: Array, items: Items, lanes: Lanes, place: int, kind: str, count: int
+) -> None:
+    """Check init where each lane has an array of its own, whose items are the shadow cells."""
+    written, vector = array.memory.written, range(count)
+    if kind != "write":
+        parts = [written[array.places(items + i, lanes)] for i in vector]
+        if sum(map(np.count_nonzero, parts)) < count * lanes.count:
+            lane, i = np.argwhere(~np.stack(parts, axis=1))[0]
+            number = lanes.numbers[lane]
+            item = _of_lane(items, number) + int(i)
+            _report_unwritten(frame, array, frame.gang.first + number, item, place)
+    if kind != "read":
+        for i in vector:
+            written[array.places(items + i, lanes)] = True
 
 
 def _must_be_in_memory(

@@ -23,14 +23,17 @@ alone.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from copy import copy
+from functools import partial
 
 import numpy as np
 
+from simt.access import touched
 from simt.arithmetic import Misuse
 from simt.blocks import Body, Gang
 from simt.gpus import WARP_SIZE
+from simt.intrinsics import FENCES, UFUNCS
 from simt.lanes import Frame, Lanes
 from simt.machine import CHECKS, Machine, SharedSpec
 from simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
@@ -38,9 +41,10 @@ from simt.races import RACES_WITH
 from simt.snapshots import Index
 from simt.source import Unsupported
 
-LANES = 4096  # of a wide gang, at most, so that its values stay in the processor's cache
-# Atomics can let thread blocks interact, a line must be printed only once, and the rest are rare.
-ALONE = ("atomic.", "syncwarp", "syncthreads_", "print")
+LANES = 16384  # of a wide gang, at most, so that its values stay in the processor's cache
+# What an atomic operation returns, and fences, can let thread blocks interact; a line must be
+# printed only once, and the rest are rare.
+ALONE = ("used atomic.", "syncwarp", "syncthreads_", "print")
 EVER = 1 << 62  # the stamp of a global address that several threads read
 
 
@@ -89,6 +93,10 @@ class WideGang(Gang):
 
     now    [width] the stamp of each lane: interval between two barriers, and number in the grid
     floor  [width] the smallest stamp of this interval
+    low, high  the smallest and the largest of floor
+    of_block   [width] the number of each lane's thread block
+    atomics    memory -> which atomic operations it has had: name and type, or None if their order
+               matters
     step   from one interval to the next, larger than the number of threads in the grid
     """
 
@@ -98,13 +106,37 @@ class WideGang(Gang):
         self.step = 1 << (math.prod(machine.grid) * machine.num_threads + 1).bit_length()
         self.floor = np.full(self.width, self.step)
         self.now = self.floor + first_block * machine.num_threads + np.arange(self.width)
+        self.low = self.high = self.step
+        self.of_block = first_block + np.arange(self.width) // machine.num_threads
+        self.atomics: dict[Memory, object] = {}
 
     def thread_blocks(self) -> list[tuple[Index, np.ndarray]]:
-        of_block = np.arange(self.width) // self.machine.num_threads
-        return [(index, of_block == i) for i, index in enumerate(self.block.indices)]
+        first = self.of_block[0]
+        indices = enumerate(self.block.indices, first)
+        return [(index, self.of_block == number) for number, index in indices]
 
     def fence(self, lanes: Lanes, scope: str) -> None:
-        pass  # it orders nothing without atomic operations, which don't run batched
+        pass  # it orders nothing without atomic operations, which don't run batched with fences
+
+    def note_atomic(
+        self, array: Array, items: np.ndarray, lanes: Lanes, name: str, is_used: bool
+    ) -> None:
+        """In global memory, each item must become what it becomes if one thread block follows the
+        other: by operations whose order doesn't matter, or by those in this order."""
+        memory = array.memory
+        if memory.space != "global":
+            return
+        any_order = name in UFUNCS and array.dtype.kind in "iu"
+        kind = (name, array.dtype) if any_order else None
+        if is_used or self.atomics.setdefault(memory, kind) != kind:
+            raise Fallback
+        if not any_order:
+            (latest,) = memory.noted("block", 1)
+            cells, numbers = touched(self.frame, array, items, lanes)
+            blocks = self.of_block[numbers]
+            if np.count_nonzero(latest[cells] > blocks):
+                raise Fallback
+            latest[cells] = blocks
 
     def find(self, *finding: object, **more: object) -> None:
         raise Fallback
@@ -120,8 +152,9 @@ class WideGang(Gang):
             here, all_ = (self._by_block(of.flags).sum(axis=1) for of in (lanes, must))
             if np.any((here > 0) & (here < all_)):
                 raise Fallback
-        for stamps in (self.floor, self.now):
-            stamps[lanes.flags] += self.step
+        further = lanes.flags * self.step  # new arrays, because accesses keep the old ones
+        self.floor, self.now = self.floor + further, self.now + further
+        self.low, self.high = int(self.floor.min()), int(self.floor.max())
 
     def _by_block(self, of_lanes: np.ndarray) -> np.ndarray:
         return of_lanes.reshape(-1, self.machine.num_threads)
@@ -132,27 +165,27 @@ class WideGang(Gang):
         """Whether this access may race with an earlier one.
 
         A cell keeps its last write and its last reader. Several readers get a stamp that belongs
-        to no lane: their interval's in shared memory, EVER in global memory.
+        to no lane: their interval's in shared memory, EVER in global memory. The same is kept of
+        atomic operations as of reads.
         """
-        now, floor = self.now[lanes], self.floor[lanes]
         is_global = memory.space == "global"
+        now = self.now if lanes is self.everybody.numbers else self.now[lanes]
+        floor = self.low if self.low == self.high else self.floor[lanes]
         for other in RACES_WITH[kind]:
+            if not is_global and memory.latest.get(other, 0) < self.low:
+                continue  # barriers have ordered all of them
+            memory.settle(other)
             for before in memory.accesses.get(other, ()):
                 self._fall_back_on_races(before[cells], now, floor, is_global)
-        (last,) = memory.noted(kind, 1)
-        if kind == "read":
-            before = last[cells]
-            if is_global:
-                several, many = (before > 0) & ((before ^ now) & (self.step - 1) != 0), EVER
-            else:
-                several, many = (before != now) & (before >= floor), floor + self.step - 1
-            last[cells] = now = np.where(several, many, now)
-            lost = last[cells] != now  # lanes that read the same cell in this instruction
-            last[cells[lost]] = many if is_global else many[lost]
-        else:
+        if kind == "write":
+            (last,) = memory.noted(kind, 1)
             last[cells] = now
             if np.count_nonzero(last[cells] != now):
                 raise Fallback
+        else:
+            note = partial(_note, memory, kind, cells, now, floor, self.step)
+            memory.note_later(kind, note, self.low)
+        memory.latest[kind] = max(self.high, memory.latest.get(kind, 0))
 
     def _fall_back_on_races(
         self, before: np.ndarray, now: np.ndarray, floor: np.ndarray, is_global: bool
@@ -167,11 +200,34 @@ class WideGang(Gang):
             raise Fallback
 
 
-def may_run_batched(machine: Machine, called: Iterable[str]) -> bool:
+def _note(
+    memory: Memory,
+    kind: str,
+    cells: np.ndarray,
+    now: np.ndarray,
+    floor: int | np.ndarray,
+    step: int,
+) -> None:
+    """A read, or an atomic operation, with what WideGang had when it came."""
+    (last,) = memory.noted(kind, 1)
+    before = last[cells]
+    if memory.space == "global":
+        several, many = (before > 0) & ((before ^ now) & (step - 1) != 0), EVER
+    else:
+        several, many = (before != now) & (before >= floor), floor + step - 1
+    last[cells] = now = np.where(several, many, now)
+    lost = last[cells] != now  # lanes at the same cell in this instruction
+    last[cells[lost]] = np.broadcast_to(many, lost.shape)[lost]
+
+
+def may_run_batched(machine: Machine, called: Set[str]) -> bool:
     """Is there something to gain, and are the thread blocks independent?
 
-    called  names of the functions of cuda that the kernel calls
+    called  names of the functions of cuda that the kernel calls; "used atomic.add" if it uses what
+            that returns, perhaps from global memory
     """
+    if any("atomic." in name for name in called) and (FENCES & called or not machine.init):
+        return False  # without that check, snapshots show as written what isn't
     num_blocks = math.prod(machine.grid)
     num_traced = len(machine.recorder.blocks) if machine.recorder else 0
     return (
@@ -214,6 +270,6 @@ def saved(values: Iterable[object]) -> Callable[[], None]:
     def put_back() -> None:
         for memory, data, written in kept:
             memory.data[:], memory.written = data, written
-            memory.accesses.clear()
+            memory.forget_accesses()
 
     return put_back

@@ -6,6 +6,7 @@ after another, each from one barrier to the next. (Where no closer look is neede
 several thread blocks form one gang; see batched_blocks.py.)
 """
 
+import math
 from collections.abc import Callable, Collection
 from contextvars import copy_context
 
@@ -170,6 +171,11 @@ class Gang:
         """What an access races with, or None; see races.py."""
         return record(memory, kind, cells, threads, place, self.block.ordering)
 
+    def note_atomic(
+        self, array: Array, items: np.ndarray, lanes: Lanes, name: str, is_used: bool
+    ) -> None:
+        """Notes an atomic operation; see batched_blocks.py, where it may be too early for it."""
+
     def fence(self, lanes: Lanes, scope: str) -> None:
         self.block.ordering.fence(self.first + lanes.numbers, scope)
 
@@ -205,16 +211,24 @@ class Gang:
     ) -> Array:
         """A separate array for each lane. Each execution makes it anew, unwritten."""
         array = self.locals.get(place)
-        size = int(np.prod(shape))
         if array is None:
-            data = np.zeros(self.width * size * dtype.itemsize, np.uint8)
-            written = not self.machine.init
-            memory = Memory(data, "local", 0, written)
-            start = np.arange(self.width) * size
-            array = Array(memory, dtype, shape, contiguous(shape), start, name)
-            self.locals[place] = array
+            array = self.locals[place] = self._new_local_array(shape, dtype, name)
         elif array.memory.written is not None:
-            array.memory.written.reshape(self.width, -1)[lanes.numbers] = False
+            if array.lane is None:
+                array.memory.written.reshape(self.width, -1)[lanes.numbers] = False
+            else:
+                array.memory.written.reshape(-1, self.width)[:, lanes.flags] = False
+        return array
+
+    def _new_local_array(self, shape: tuple[int, ...], dtype: np.dtype, name: str) -> Array:
+        size = math.prod(shape)
+        data = np.zeros(self.width * size * dtype.itemsize, np.uint8)
+        memory = Memory(data, "local", 0, written=not self.machine.init)
+        array = Array(memory, dtype, shape, contiguous(shape), 0, name)
+        if self.machine.memory:
+            array.lane = np.arange(self.width)
+        else:  # an index out of bounds leads into the array of the next lane
+            array.start = np.arange(self.width) * size
         return array
 
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from types import FunctionType
 
@@ -23,7 +24,12 @@ OPERATOR_NODES = {functions[0]: kind for kind, functions in OPERATORS.items()} |
 
 
 class Calls(Expressions):
-    """Translates the calls of one function."""
+    """Translates the calls of one function.
+
+    unused  the call that is a statement: nothing uses its result
+    """
+
+    unused: ast.expr | None = None
 
     def _on_call(self, node: ast.Call) -> Run:
         callee = self.constant(node.func)
@@ -74,7 +80,11 @@ class Calls(Expressions):
     def _call_cuda(self, node: ast.Call, name: str) -> Run:
         place = self.program.machine.add_place(self.source.site(node))
         function = FUNCTIONS[name]
-        self.program.called.add(name)
+        is_atomic, is_used = name.startswith("atomic."), node is not self.unused
+        if is_atomic and not is_used:
+            function = partial(function, is_used=False)
+        may_interact = is_atomic and is_used and not self._is_shared(node.args[0])
+        self.program.called.add(f"used {name}" if may_interact else name)
         if name not in INDEXED or len(node.args) < 2:
             arguments = [self.translate(a) for a in node.args]
             return lambda frame: function(frame, place, *[a(frame) for a in arguments])
@@ -88,6 +98,11 @@ class Calls(Expressions):
             return function(frame, place, array, index(frame, array), *[v(frame) for v in values])
 
         return atomic
+
+    def _is_shared(self, node: ast.expr) -> bool:
+        """Is it certainly a shared array of this function?"""
+        made = self.constants.get(node.id) if isinstance(node, ast.Name) else None
+        return isinstance(made, ast.Call) and cuda_name(self.constant(made.func)) == "shared.array"
 
     def _check_ndim(self, node: ast.Call) -> None:
         if any(type(n) is not int or n not in (1, 2, 3) for n in map(self.constant, node.args)):

@@ -23,7 +23,7 @@ from simt.arithmetic import (
 )
 from simt.gpus import WARP_SIZE
 from simt.half import HALF_FUNCTIONS
-from simt.lanes import Frame
+from simt.lanes import Frame, Lanes
 from simt.memory import Array
 from simt.warp import WARP_FUNCTIONS
 
@@ -88,21 +88,39 @@ def _counting(answer: Callable[[int, int], int]) -> Callable:
 def _atomic(name: str, combine: Callable[[Value, Value], Value]) -> Callable:
     """One lane after another reads, combines and writes; each lane gets back what it read."""
 
-    def atomic(frame: Frame, place: int, array: Array, index: object, value: Value) -> np.ndarray:
+    def atomic(
+        frame: Frame, place: int, array: Array, index: object, value: Value, is_used: bool = True
+    ) -> np.ndarray | None:
         def update(old: Value, lane: int) -> Value:
             return combine(old, values[lane])
 
         if array.dtype not in types:
             raise Misuse(f"atomic.{name} has no form for {array.dtype}")
         values = np.broadcast_to(cast(value, array.dtype), frame.gang.width)
-        return _one_by_one(frame, place, array, index, update)
+        places, lanes = _places(frame, place, array, index, name, is_used)
+        ufunc = None if is_used else _ufunc(name, array.dtype)
+        if ufunc is None:
+            return _one_by_one(frame, array, places, lanes, update)
+        ufunc.at(array.flat, places, values[lanes.numbers])
+        return None
 
     types = ATOMIC_TYPES.get(name, ATOMIC_TYPES["add"])
     return atomic
 
 
+def _ufunc(name: str, dtype: np.dtype) -> np.ufunc | None:
+    """What computes an operation for all lanes. For floats, max and min have rules for NaN."""
+    return None if name in ("max", "min") and dtype.kind == "f" else UFUNCS.get(name)
+
+
 def cas(
-    frame: Frame, place: int, array: Array, index: object, expected: Value, value: Value
+    frame: Frame,
+    place: int,
+    array: Array,
+    index: object,
+    expected: Value,
+    value: Value,
+    is_used: bool = True,
 ) -> np.ndarray:
     """Compare and swap: stores the value if the item holds the expected one."""
     if array.dtype.kind not in "iu":
@@ -114,33 +132,45 @@ def cas(
     def update(old: Value, lane: int) -> Value:
         return values[lane] if old == wanted[lane] else old
 
-    return _one_by_one(frame, place, array, index, update)
+    places, lanes = _places(frame, place, array, index, "cas", is_used)
+    return _one_by_one(frame, array, places, lanes, update)
 
 
 def compare_and_swap(
-    frame: Frame, place: int, array: Array, expected: Value, value: Value
+    frame: Frame, place: int, array: Array, expected: Value, value: Value, is_used: bool = True
 ) -> np.ndarray:
     """Of the first item."""
-    return cas(frame, place, array, (0,) * array.ndim, expected, value)
+    return cas(frame, place, array, (0,) * array.ndim, expected, value, is_used)
 
 
-def _one_by_one(
-    frame: Frame, place: int, array: Array, index: object, update: Callable[[Value, int], Value]
-) -> np.ndarray:
+def _places(
+    frame: Frame, place: int, array: Array, index: object, name: str, is_used: bool
+) -> tuple[np.ndarray, Lanes]:
+    """Where in array.flat these lanes have the items that they update."""
     indices = index if isinstance(index, tuple) else (index,)
     if len(indices) != array.ndim:
         raise Misuse(f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}")
     array.must_be_writable()
     items, lanes = locate(frame, array, indices, place, "atomic")
-    before = np.zeros(frame.gang.width, array.dtype)
-    if not lanes.count:
-        return before
     items = np.broadcast_to(items, frame.gang.width)
-    check(frame, array, items, lanes, place, "atomic")
-    for lane in lanes.numbers:
-        item = items[lane]
-        before[lane] = old = array.flat[item]
-        array.flat[item] = update(old, lane)
+    if lanes.count:
+        frame.gang.note_atomic(array, items, lanes, name, is_used)
+        check(frame, array, items, lanes, place, "atomic")
+    return array.places(items, lanes), lanes
+
+
+def _one_by_one(
+    frame: Frame,
+    array: Array,
+    places: np.ndarray,
+    lanes: Lanes,
+    update: Callable[[Value, int], Value],
+) -> np.ndarray:
+    """What each lane gets back."""
+    before = np.zeros(frame.gang.width, array.dtype)
+    for lane, here in zip(lanes.numbers, places, strict=True):
+        before[lane] = old = array.flat[here]
+        array.flat[here] = update(old, lane)
     return before
 
 
@@ -219,6 +249,9 @@ ATOMICS: dict[str, Callable] = {
     "nanmax": np.fmax,
     "nanmin": np.fmin,
 }
+# Those that do the same to integers in any order
+UFUNCS = {"add": np.add, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
+UFUNCS |= {"and_": np.bitwise_and, "or_": np.bitwise_or, "xor": np.bitwise_xor}
 # What an array that they change may hold; those that aren't here are like add.
 ATOMIC_TYPES = {
     "add": frozenset(map(np.dtype, ("i4", "i8", "u4", "u8", "f4", "f8"))),

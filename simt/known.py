@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from simt.intrinsics import REGISTERS
-from simt.names import CUDA_MODULES, cuda_name, function_behind
+from simt.names import CUDA_MODULES, cuda_name, function_behind, with_halves
 from simt.source import Source
 
 UNKNOWN = object()  # not known before the kernel runs
@@ -110,6 +110,8 @@ class Known:
         raise self.source.unsupported(node, f"{name} is not defined")
 
     def _member(self, node: ast.AST, owner: object, attr: str) -> object:
+        if attr == "fp16":
+            with_halves(owner)
         found = getattr(owner, attr, UNKNOWN)
         if found is None and getattr(owner, "__name__", None) in CUDA_MODULES:
             raise self.source.unsupported(node, f"{owner.__name__} has no {attr}")

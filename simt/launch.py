@@ -1,6 +1,8 @@
 """launch runs a Numba CUDA kernel here, with checks, and returns a report."""
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -110,10 +112,11 @@ def launch(
     arrays = arrays_of(by_name)
     numbers = {n: plain_number(n, value) for n, value in by_name.items() if n not in arrays}
     types = types_of(kernel, (by_name | arrays).values())
-    program = Program(kernel, machine, watch, as_tuple(names), types)
-    require_shared_fits(machine.static_bytes, shared_bytes)
-    program.require_unchanged()
-    written = Writes(program).parameters(kernel)
+    with without_search_for_garbage():
+        program = Program(kernel, machine, watch, as_tuple(names), types)
+        require_shared_fits(machine.static_bytes, shared_bytes)
+        program.require_unchanged()
+        written = Writes(program).parameters(kernel)
     views, program.on_device = convert(machine, by_name, arrays, written, program.device_arrays)
     arguments = by_name | numbers | views
     if declared(kernel):
@@ -121,7 +124,10 @@ def launch(
         arguments = dict(zip(arguments, values, strict=True))
     for name in as_tuple(unwritten):
         forget(name, arguments)
-    program.run(arguments)
+    try:
+        program.run(arguments)
+    finally:
+        program.forget_translations()
     traced = machine.recorder and _trace_of(function, program)
     return Report(
         kernel=function.__name__,
@@ -135,6 +141,19 @@ def launch(
         snapshots=program.snapshots,
         trace=traced,
     )
+
+
+@contextmanager
+def without_search_for_garbage() -> Iterator[None]:
+    """A translation is thousands of objects. Python would search them for garbage, find none, and
+    then search all other objects of the process, too: that took longer than a small launch."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _traced_blocks(blocks: Blocks, grid: tuple[int, int, int]) -> frozenset[Index]:

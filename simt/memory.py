@@ -7,6 +7,7 @@ item of any view determines the size of a shadow cell.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from simt.lanes import Lanes
 
 # Addresses are made up, so that they are the same in every run. cudaMalloc aligns to 256 bytes.
 ALIGNMENT = 256
+MOST_LATER = 32  # accesses that may wait, so that they don't fill the memory
 LARGEST_ITEM = 16  # bytes; also the alignment of the dynamic shared memory
 
 
@@ -28,6 +30,9 @@ class Memory:
     written      [num_cells] bool: was it ever written? None: all of it was
     only_read    the kernel's text never writes to it, so no access to it can race
     accesses     kind of access -> stamps [num_cells] int64 of the latest ones, see races.py
+    later        kind -> functions that enter what isn't in `accesses` yet: most accesses are before
+                 a barrier when another kind of access comes, and need never be entered
+    latest       kind -> the start of the latest interval between barriers with such an access
     atomics      byte -> how many atomic operations it has had, if the kernel has fences, and
     handed_over  (byte, thread block or None for all) -> what these hand over; see fences.py
     """
@@ -37,6 +42,8 @@ class Memory:
         self.cell = LARGEST_ITEM
         self.written = None if written else np.zeros(self.num_cells, bool)
         self.accesses: dict[str, tuple[np.ndarray, ...]] = {}
+        self.later: dict[str, list[Callable[[], None]]] = {}
+        self.latest: dict[str, int] = {}
         self.atomics: dict[int, int] = {}
         self.handed_over: dict[tuple[int, int | None], dict] = {}
         self.only_read = False
@@ -53,6 +60,26 @@ class Memory:
             self.accesses[kind] = tuple(stamps)
         return self.accesses[kind]
 
+    def note_later(self, kind: str, note: Callable[[], None], floor: int) -> None:
+        """note  enters an access; it is called before another access could race with this one
+        floor  the start of this interval: what is shared within a thread block can't race with
+               anything earlier
+        """
+        if self.space == "shared" and self.latest.get(kind, 0) < floor:
+            self.later.pop(kind, None)
+        self.later.setdefault(kind, []).append(note)
+        if len(self.later[kind]) == MOST_LATER:
+            self.settle(kind)
+
+    def settle(self, kind: str) -> None:
+        """Enters all accesses of this kind."""
+        for note in self.later.pop(kind, ()):
+            note()
+
+    def forget_accesses(self) -> None:
+        for kept in (self.accesses, self.later, self.latest):
+            kept.clear()
+
     def room(self) -> np.ndarray:
         """[num_cells] int64 with arbitrary contents."""
         if len(self.scratch) < self.num_cells:
@@ -64,6 +91,8 @@ class Memory:
         finer = math.gcd(self.cell, size) if size else self.cell
         if finer == self.cell:
             return
+        for kind in [*self.later]:
+            self.settle(kind)
         pieces = self.cell // finer
         self.cell = finer
         if self.written is not None:
@@ -81,9 +110,13 @@ class Array:
     strides  in items
     start    item of flat that is element [0, 0, ...]; a number, or one per lane
     absent   [width] bool: lanes that have no valid view, after a finding; None: no lane
+    lane     [width] the numbers of the lanes, if each has an array of its own, whose items count
+             from its start. flat has item 0 of all lanes, then item 1, and so on, so that one item
+             of all lanes is a part without gaps. None: all lanes share the items
     """
 
     absent: np.ndarray | None = None
+    lane: np.ndarray | None = None
     base: "Array | None" = None  # the array that this is a view of; None: it isn't a view
 
     def __init__(
@@ -159,8 +192,19 @@ class Array:
             view.absent = np.where(flags, *sides)
         return view
 
+    def places(self, items: int | np.ndarray, lanes: Lanes) -> int | slice | np.ndarray:
+        """Where these lanes have their items in flat."""
+        if self.lane is None:
+            return items if type(items) is int or lanes.everyone else items[lanes.numbers]
+        width = len(self.lane)
+        if type(items) is int:
+            first = items * width
+            return slice(first, first + width) if lanes.everyone else lanes.numbers + first
+        places = items * width + self.lane
+        return places if lanes.everyone else places[lanes.numbers]
+
     def addresses(self, items: np.ndarray) -> np.ndarray:
-        """Byte addresses of items of flat."""
+        """Byte addresses of items."""
         return self.memory.address + self.phase + items * self.dtype.itemsize
 
     def cells(self, items: np.ndarray, count: int = 1) -> np.ndarray:

@@ -17,6 +17,7 @@ from simt.arithmetic import DTYPES
 from simt.intrinsics import ARRAYS, FUNCTIONS, REGISTERS, SPECIAL
 
 CUDA_MODULES = ("numba.cuda", "numba_cuda_mlir.cuda")
+MODULES = *CUDA_MODULES, *(f"{name}.fp16" for name in CUDA_MODULES)  # all that have our names
 NAMES = frozenset((*FUNCTIONS, *REGISTERS, *SPECIAL, *ARRAYS))
 
 
@@ -32,8 +33,16 @@ def refuse_numbas_simulator() -> None:
 
 def cuda_name(thing: object) -> str | None:
     """ "threadIdx", "atomic.add", ...; None if it isn't part of cuda, or isn't known here."""
-    name, _ = _table(tuple(loaded(*CUDA_MODULES))).get(id(thing), (None, None))
+    name, _ = _table(*map(sys.modules.get, MODULES)).get(id(thing), (None, None))
     return name
+
+
+def with_halves(module: object) -> None:
+    """Import cuda.fp16, if this is cuda: it takes longer than a small launch, so we import it only
+    for a kernel that names it. Numba does so when it compiles."""
+    if getattr(module, "__name__", None) in CUDA_MODULES:
+        with suppress(ImportError):
+            import_module(f"{module.__name__}.fp16")
 
 
 def loaded(*names: str) -> list[ModuleType]:
@@ -42,12 +51,10 @@ def loaded(*names: str) -> list[ModuleType]:
 
 
 @cache
-def _table(modules: tuple[ModuleType, ...]) -> dict[int, tuple[str, object]]:
+def _table(*modules: ModuleType | None) -> dict[int, tuple[str, object]]:
     """id -> name, and the object itself: while we hold it, no other object can get its id."""
     table = {}
-    for module in modules:
-        with suppress(ImportError):
-            import_module(f"{module.__name__}.fp16")  # Numba does so when it compiles
+    for module in (one for one in modules if one and one.__name__ in CUDA_MODULES):
         for name in NAMES:
             found: object = module
             for part in name.split("."):

@@ -23,7 +23,6 @@ from simt.source import Source, source_of
 from simt.statements import Statements
 
 Watch = int | str
-NESTED = ast.ClassDef | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 class DeviceFunction:
@@ -95,12 +94,12 @@ def note_what_is_compiled_in(made: Callable) -> None:
 
 def _refuse_nested(source: Source) -> None:
     """Raise Unsupported for code inside this function that Python compiles on its own."""
-    for node in (node for statement in source.tree.body for node in ast.walk(statement)):
-        if isinstance(node, ast.Lambda | ast.FunctionDef):
-            what = f"a function inside {source.name}; define it before, with @cuda.jit(device=True)"
-            raise source.unknown(node, what)
-        if isinstance(node, NESTED):
-            raise source.unknown(node, f"a {type(node).__name__} in a kernel")
+    node = source.nested
+    if isinstance(node, ast.Lambda | ast.FunctionDef):
+        what = f"a function inside {source.name}; define it before, with @cuda.jit(device=True)"
+        raise source.unknown(node, what)
+    if node is not None:
+        raise source.unknown(node, f"a {type(node).__name__} in a kernel")
 
 
 class Program:
@@ -207,6 +206,12 @@ class Program:
             put_back()
             self.snapshots.clear()
         run_blocks(machine, body, arguments, at_end)
+
+    def forget_translations(self) -> None:
+        """The functions refer to the program: without this, they stay until Python searches for
+        garbage."""
+        self.functions.clear()
+        del self.kernel
 
     # Looking inside ---------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ kept ones may all be ordered. So a race can be missed there, rarely; none is eve
 Source: the happens-before of FastTrack (Flanagan and Freund, 2009), for barriers.
 """
 
+from functools import partial
+
 import numpy as np
 
 from simt.fences import EVERYONE, Fences, Known
@@ -63,12 +65,17 @@ class Ordering:
     def interval(self) -> int:
         return self.floor >> INTERVAL
 
+    @property
+    def only_barriers(self) -> bool:
+        """Has nothing else ordered anything in this interval?"""
+        return self.clocks is None and self.fences is None
+
     def barrier(self) -> None:
         """All threads have met: whatever came before is ordered before whatever follows."""
         self.floor += 1 << INTERVAL
         if self.fences is not None:
             self.fences.meet(range(self.num_threads), is_barrier=True)
-        if self.clocks is not None or self.fences is not None:
+        if not self.only_barriers:
             self.low_bits, self.clocks = np.arange(self.num_threads, dtype=np.int64), None
 
     def syncwarp(self, warp: int, members: np.ndarray) -> None:
@@ -147,20 +154,26 @@ def record(
     threads  one per cell, in ascending order
     """
     between = memory.space == "global"
+    floor, stamps = order.floor, order.stamps(threads, place)
     conflict = None
     for other_kind in RACES_WITH[kind]:
-        for stamps in memory.accesses.get(other_kind, ()):
-            before = stamps[cells]
+        if not between and memory.latest.get(other_kind, 0) < floor:
+            continue  # a barrier has ordered all of them
+        memory.settle(other_kind)
+        for earlier in memory.accesses.get(other_kind, ()):
+            before = earlier[cells]
             race = order.unordered(before, threads, between)
             if order.fences is not None and other_kind == "atomic":
                 race[race] = ~order.fences.after_atomics(memory, cells[race], threads[race])
             if conflict is None and np.count_nonzero(race):
-                now = order.stamps(threads, place)
-                conflict = cells[race], now[race], before[race], other_kind
+                conflict = cells[race], stamps[race], before[race], other_kind
     if kind == "write":
-        within = _note_write(memory, cells, order.stamps(threads, place))
-        return conflict or within
-    _note(memory, kind, cells, threads, place, order)
+        within = _note_write(memory, cells, stamps)
+        conflict = conflict or within
+    else:
+        note = partial(_note, memory, kind, cells, stamps, floor, order.birth, order.only_barriers)
+        memory.note_later(kind, note, floor)
+    memory.latest[kind] = max(floor, memory.latest.get(kind, 0))
     if order.fences is not None and kind == "atomic":
         order.fences.atomic(memory, cells, threads)
     return conflict
@@ -176,27 +189,34 @@ def _note_write(memory: Memory, cells: np.ndarray, stamps: np.ndarray) -> Confli
 
 
 def _note(
-    memory: Memory, kind: str, cells: np.ndarray, threads: np.ndarray, place: int, order: Ordering
+    memory: Memory,
+    kind: str,
+    cells: np.ndarray,
+    stamps: np.ndarray,
+    floor: int,
+    birth: int,
+    only_barriers: bool,
 ) -> None:
     """Notes one of possibly many accesses. Enough are kept for the next access to race with one.
 
+    floor, birth   those of the access
+    only_barriers  nothing else has ordered accesses in its interval
     last  the latest · near  by another thread of the same warp · far  by another warp ·
     foreign  by another thread block
     """
     last, near, far, foreign = memory.noted(kind, 4)
     before = last[cells]
-    live = before >= order.floor
-    own = live & ((before ^ threads) & THREADS == 0)
-    enough = live & (far[cells] >= order.floor)  # two warps: no thread is ordered after both
-    if order.clocks is None and order.fences is None:
-        same_warp = (before ^ threads) & (THREADS & -WARP_SIZE) == 0
-        enough |= own | (live & same_warp & (near[cells] >= order.floor))
+    live = before >= floor
+    own = live & ((before ^ stamps) & THREADS == 0)
+    enough = live & (far[cells] >= floor)  # two warps: no thread is ordered after both
+    if only_barriers:
+        same_warp = (before ^ stamps) & (THREADS & -WARP_SIZE) == 0
+        enough |= own | (live & same_warp & (near[cells] >= floor))
     if np.count_nonzero(enough) == len(cells):
         return
-    old = (before > 0) & (before < order.birth)
+    old = (before > 0) & (before < birth)
     if np.count_nonzero(old):
         foreign[cells[old]] = before[old]
-    stamps = order.stamps(threads, place)
     last[cells] = stamps
     if np.count_nonzero(last[cells] != stamps):  # several lanes at one cell: keep first and last
         numbers = np.arange(len(cells))
@@ -206,11 +226,11 @@ def _note(
         position[cells] = numbers
         also = (position[cells] == numbers) & ~first
         last[cells] = before  # repeat it, one after the other
-        _shift(last, near, far, cells[first], stamps[first], order.floor)
-        _shift(last, near, far, cells[also], stamps[also], order.floor)
+        _shift(last, near, far, cells[first], stamps[first], floor)
+        _shift(last, near, far, cells[also], stamps[also], floor)
     else:
         last[cells] = before
-        _shift(last, near, far, cells, stamps, order.floor)
+        _shift(last, near, far, cells, stamps, floor)
 
 
 def _shift(

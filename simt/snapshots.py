@@ -118,8 +118,12 @@ def _copied(value: object, lanes: np.ndarray, having: np.ndarray) -> np.ma.Maske
     steps = [np.arange(n) * stride for n, stride in zip(shape, value.strides, strict=True)]
     offsets = sum(np.ix_(*steps)) if len(steps) > 1 else steps[0]
     if _per_lane(value):
-        starts = np.where(np.isin(lanes, having), value.start[lanes], value.start[having[0]])
-        items = starts.reshape(-1, *[1] * len(shape)) + offsets
+        each = np.where(np.isin(lanes, having), lanes, having[0]).reshape(-1, *[1] * len(shape))
+        if value.lane is None:
+            items = value.start[each] + offsets
+        else:
+            starts = value.start if start is None else np.full(len(value.lane), start)
+            items = (starts[each] + offsets) * len(value.lane) + each
     elif start is None:
         return None
     else:

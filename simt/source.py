@@ -17,6 +17,13 @@ from simt.tracebacks import ShortInNotebooks
 
 # A comment line "# mark: scores" names a place to look at, whatever the statement there is.
 MARK = re.compile(r"\s*# (mark: \w+)$")
+# What Python compiles on its own, inside a function.
+COMPREHENSIONS = ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp
+CALLS_AND_ASSIGNMENTS = (
+    *(ast.Call, ast.For),
+    *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr),
+)
+NESTED = ast.Lambda, ast.FunctionDef, ast.ClassDef, *COMPREHENSIONS
 
 
 class Unsupported(ShortInNotebooks, NotImplementedError):
@@ -38,7 +45,7 @@ class Source:
     @cached_property
     def marks(self) -> dict[ast.stmt, tuple[str, ...]]:
         """The marks above a statement; a mark refers to the next statement in the text."""
-        statements = [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt)]
+        statements = [node for node in self.nodes if isinstance(node, ast.stmt)]
         statements.sort(key=lambda node: (node.lineno, node.col_offset))
         found: dict[ast.stmt, tuple[str, ...]] = {}
         for number, line in self.lines.items():
@@ -49,15 +56,30 @@ class Source:
         return found
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree, from the outside inwards."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def calls_and_assignments(self) -> list[ast.AST]:
+        return [node for node in self.nodes if isinstance(node, CALLS_AND_ASSIGNMENTS)]
+
+    @cached_property
+    def nested(self) -> ast.AST | None:
+        """The first node inside this function that Python compiles on its own; None: none."""
+        inside = (node for statement in self.tree.body for node in ast.walk(statement))
+        return next((node for node in inside if isinstance(node, NESTED)), None)
+
+    @cached_property
     def stored(self) -> set[str]:
         """The variables that a statement of the function assigns."""
-        names = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name))
+        names = (node for node in self.nodes if isinstance(node, ast.Name))
         return {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
     @cached_property
     def shapes(self) -> set[str]:
         """The names that stand in a call that makes an array: each may be its shape."""
-        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        calls = [node for node in self.nodes if isinstance(node, ast.Call)]
         arrays = [call for call in calls if ast.unparse(call.func).endswith("array")]
         return {n.id for call in arrays for n in ast.walk(call) if isinstance(n, ast.Name)}
 
@@ -71,8 +93,15 @@ class Source:
         return " ".join(line.decode().strip() for line in lines)
 
     def site(self, node: ast.AST) -> "Site":
-        text, code = self.text(node), self.line(node.lineno)
-        return Site(self.name, self.file, node.lineno, text, code, self)
+        if node not in self._sites:
+            text, code = self.text(node), self.line(node.lineno)
+            self._sites[node] = Site(self.name, self.file, node.lineno, text, code, self)
+        return self._sites[node]
+
+    @cached_property
+    def _sites(self) -> dict[ast.AST, "Site"]:
+        """Those that were asked for: every launch asks for all of its kernel."""
+        return {}
 
     def given(self, name: str, line: int) -> ast.stmt | None:
         """The last statement above a line that assigns a variable; None if there is none."""

@@ -74,6 +74,7 @@ class Statements(Iterables):
     def _do_expr(self, node: ast.Expr) -> Step:
         if isinstance(node.value, ast.Constant):  # a docstring
             return lambda frame: None
+        self.unused = node.value
         value = self.translate(node.value)
 
         def run(frame: Frame) -> None:

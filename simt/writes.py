@@ -53,7 +53,7 @@ class Writes:
                 case _:
                     written.update(_arrays(target))
 
-        for node in ast.walk(source.tree):
+        for node in source.calls_and_assignments:
             match node:
                 case ast.Assign(targets=targets, value=value):
                     for target in targets:

@@ -7,10 +7,11 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import dedent
 
 import numpy as np
 import pytest
-from numba import cuda, float32
+from numba import cuda, float32, int32
 
 from simt import Report, Unsupported, launch, program
 from simt.batched_blocks import WideGang
@@ -236,7 +237,8 @@ def test_what_needs_one_block_after_another_gets_it(
 @pytest.mark.parametrize(
     "line",
     [
-        "cuda.atomic.add(out, t, 1)",
+        "out[t] = cuda.atomic.add(out, t, 1)",
+        "cuda.threadfence()\n    cuda.atomic.add(out, t, 1)",
         "cuda.syncwarp()",
         "out[0, t] = cuda.syncthreads_count(t)",
         "print(t)",
@@ -245,6 +247,39 @@ def test_what_needs_one_block_after_another_gets_it(
 def test_a_call_that_needs_one_block_after_another_gets_it(line: str, trial: Trial) -> None:
     trial.both(kernel("out", f"if cuda.blockIdx.x == 0:\n    {line}"), 4, 32, lambda: (zeros(32),))
     assert trial.batched is None
+
+
+@pytest.mark.parametrize(
+    ("batched", "lines"),
+    [
+        (True, "for i in range(3): cuda.atomic.add(counts, (t + i) % 8, t)"),
+        (True, "cuda.atomic.max(counts, t % 8, b)"),
+        (True, "for i in range(3): x += cuda.atomic.sub(s, i, t)"),
+        (True, "cuda.atomic.add(sums, t % 4, x)"),
+        (True, "for i in range(3): cuda.atomic.add(sums, 2 * b + t % 2, x)"),
+        (True, "cuda.atomic.exch(counts, t % 8, 10 * b)"),
+        # Here the order of the thread blocks counts.
+        (False, "for i in range(3): cuda.atomic.add(sums, t % 4, x * i)"),
+        (False, "for i in range(3): cuda.atomic.exch(counts, t % 8, 10 * b + i)"),
+        (False, "cuda.atomic.add(counts, t % 8, b)\ncuda.atomic.max(counts, t % 8, 2 * b)"),
+        (False, "cuda.atomic.max(sums, 0, x)\nif sums[0] > 1:\n    sums[1] = 1"),
+    ],
+)
+def test_atomic_operations_are_batched_if_the_order_of_blocks_cant_matter(
+    lines: str, batched: bool, trial: Trial
+) -> None:
+    start = """
+        b, x = cuda.blockIdx.x, numbers[cuda.grid(1)]
+        s = cuda.shared.array(32, int32)
+        s[t] = t
+        cuda.syncthreads()
+        """
+    end = "cuda.syncthreads()\nshared[cuda.grid(1)] = s[t] + x"
+    text = "\n".join([dedent(start), lines, end])
+    atomics = kernel("counts, sums, shared, numbers", text, int32=int32)
+    numbers = (floats(192) * 10 ** np.linspace(-3, 3, 192)).astype(np.float32)
+    trial.both(atomics, 6, 32, lambda: (np.zeros(8, np.int32), zeros(12), zeros(192), numbers))
+    assert trial.batched is batched
 
 
 @pytest.mark.parametrize("trace", [0, [1, 4], (2, 0, 0)], ids=str)

@@ -1,0 +1,192 @@
+"""Processor time of launches: of a kernel's first one, and of the following ones.
+
+    python -m tests.simt.speed              this tree
+    python -m tests.simt.speed ../other     beside another tree, in turns, and the ratio
+
+Each measurement is a process of its own, so the first launch finds nothing that was parsed before
+(Numba is imported). A ratio of two medians is good to about 3 %, on a busy machine, too.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from time import process_time
+
+import numpy as np
+from numba import cuda, float32, int32
+
+ROOT = Path(__file__).parents[2]
+TILE, BLOCK, BINS = 16, 256, 256
+Launch = Callable[[], object]
+
+
+@cuda.jit
+def matmul(c, a, b):
+    a_tile = cuda.shared.array((TILE, TILE), float32)
+    b_tile = cuda.shared.array((TILE, TILE), float32)
+    x, y = cuda.grid(2)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    total = float32(0)
+    for i in range(a.shape[1] // TILE):
+        a_tile[ty, tx] = a[y, i * TILE + tx]
+        b_tile[ty, tx] = b[i * TILE + ty, x]
+        cuda.syncthreads()
+        for k in range(TILE):
+            total += a_tile[ty, k] * b_tile[k, tx]
+        cuda.syncthreads()
+    if y < c.shape[0] and x < c.shape[1]:
+        c[y, x] = total
+
+
+@cuda.jit(device=True)
+def block_total(s, t):
+    cuda.syncthreads()
+    half = BLOCK // 2
+    while half > 0:
+        if t < half:
+            s[t] += s[t + half]
+        cuda.syncthreads()
+        half //= 2
+    return s[0]
+
+
+@cuda.jit
+def sum_by_atomics(out, a):
+    s = cuda.shared.array(BLOCK, float32)
+    t = cuda.threadIdx.x
+    total = float32(0)
+    for i in range(cuda.grid(1), a.size, cuda.gridsize(1)):
+        total += a[i]
+    s[t] = total
+    total = block_total(s, t)
+    if t == 0:
+        cuda.atomic.add(out, 0, total)
+
+
+@cuda.jit
+def sum_of_blocks(out, a):
+    s = cuda.shared.array(BLOCK, float32)
+    t, i = cuda.threadIdx.x, cuda.grid(1)
+    s[t] = a[i] if i < a.size else float32(0)
+    total = block_total(s, t)
+    if t == 0:
+        out[cuda.blockIdx.x] = total
+
+
+@cuda.jit
+def histogram(counts, numbers, low, high):
+    local = cuda.shared.array(BINS, int32)
+    t = cuda.threadIdx.x
+    local[t] = 0
+    cuda.syncthreads()
+    for i in range(cuda.grid(1), numbers.size, cuda.gridsize(1)):
+        b = int(BINS * (numbers[i] - low) / (high - low))
+        if 0 <= b < BINS:
+            cuda.atomic.add(local, b, 1)
+    cuda.syncthreads()
+    cuda.atomic.add(counts, t, local[t])
+
+
+def numbers_between_0_and_1(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).random(shape, np.float32)
+
+
+def a_matmul(launch: Callable) -> Launch:
+    a, b = numbers_between_0_and_1(2, 256, 256)
+    c = np.zeros_like(a)
+    return lambda: launch(matmul, (16, 16), (TILE, TILE), c, a, b)
+
+
+def a_sum_by_atomics(launch: Callable) -> Launch:
+    a, out = numbers_between_0_and_1(1_000_000), np.zeros(1, np.float32)
+    return lambda: launch(sum_by_atomics, 256, BLOCK, out, a)
+
+
+def a_sum_in_launches(launch: Callable) -> Launch:
+    """Three: 10⁶ numbers, 3,907 sums, 16 sums."""
+    a, sums = numbers_between_0_and_1(1_000_000), []
+    while a.size > 1:
+        sums.append((np.zeros(-(-a.size // BLOCK), np.float32), a))
+        a = sums[-1][0]
+    return lambda: [launch(sum_of_blocks, out.size, BLOCK, out, a) for out, a in sums]
+
+
+def a_histogram(launch: Callable) -> Launch:
+    numbers, counts = numbers_between_0_and_1(1_000_000), np.zeros(BINS, np.int32)
+    return lambda: launch(histogram, 256, BLOCK, counts, numbers, 0.0, 1.0)
+
+
+def a_decode_step(_launch: Callable) -> Launch:
+    """v1 by vec: 32 sequences of 100 to 256 tokens, 8 heads of 128, float16."""
+    import torch
+
+    from pa_tutorial.attention.step import DecodeStep
+    from pa_tutorial.kernels.cuda_backends import v1_vector_backend
+
+    draw = torch.Generator().manual_seed(0)
+    lens = torch.randint(100, 257, (32,), generator=draw, dtype=torch.int32)
+    tables = torch.randperm(32 * 16, generator=draw).int().reshape(32, 16)
+    q, k, v = (
+        torch.randn(shape, generator=draw).half()
+        for shape in ((32, 8, 128), (512, 8, 16, 16, 8), (512, 8, 128, 16))
+    )
+    prepared = v1_vector_backend.prepare(DecodeStep(q, k, v, tables, lens, 128**-0.5))
+    return prepared.simulate
+
+
+PROGRAMS = (a_matmul, a_sum_by_atomics, a_sum_in_launches, a_histogram, a_decode_step)
+
+
+def measured(tree: Path, program: str, num_more: int) -> None:
+    """Prints the seconds of the first launch, and the median of the others."""
+    name = "simt" if (tree / "simt").exists() else "pa_tutorial.simt"  # as it was before it moved
+    launch = globals()[program](import_module(name).launch)
+    seconds = []
+    for _ in range(1 + num_more):
+        start = process_time()
+        launch()
+        seconds.append(process_time() - start)
+    print(seconds[0], median(seconds[1:]))
+
+
+def in_process(tree: Path, program: str, num_more: int) -> tuple[float, ...]:
+    """What `measured` prints in a process that imports the simulator of this tree."""
+    code = (
+        "import pathlib, runpy\n"
+        f"speed = runpy.run_path({__file__!r})\n"
+        f"speed['measured'](pathlib.Path({str(tree)!r}), {program!r}, {num_more})"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    printed = subprocess.check_output(
+        [sys.executable, "-c", code], env=environment, cwd=tree, text=True
+    )
+    return tuple(map(float, printed.split()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("other", nargs="?", type=Path, help="a tree to compare with")
+    parser.add_argument("--only", default="", help="programs whose name contains this")
+    parser.add_argument("--processes", type=int, default=5, help="of each tree, for each program")
+    parser.add_argument("--more", type=int, default=3, help="launches after the first")
+    given = parser.parse_args()
+    trees = [ROOT, *([given.other.resolve()] if given.other else [])]
+    for program in (one.__name__ for one in PROGRAMS if given.only in one.__name__):
+        runs = [
+            [in_process(tree, program, given.more) for tree in trees]
+            for _ in range(given.processes)
+        ]
+        for i, which in enumerate(("first", "later")):
+            seconds = [median(run[t][i] for run in runs) for t in range(len(trees))]
+            words = " beside ".join(f"{1000 * one:,.0f} ms" for one in seconds)
+            ratio = f": {seconds[0] / seconds[1]:.2f}" if given.other else ""
+            print(f"{program.removeprefix('a_'):16} {which}  {words}{ratio}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
