@@ -19,6 +19,7 @@ from simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
 from simt.races import Conflict, record
 from simt.report import Finding
 from simt.snapshots import Index
+from simt.source import Site
 from simt.trace import Way
 
 Body = Callable[[Frame], None]
@@ -194,11 +195,14 @@ class Gang:
         """Counts a turn of a loop."""
         machine = self.machine
         machine.turns += 1
-        if machine.turns > machine.max_turns:
-            site = machine.places[place]
-            why = f"{machine.max_turns} loop turns (max_turns) in one thread block and no end"
-            where = f"line {site.line} of {site.function}: {site.code}"
-            raise self.error(RuntimeError(f"{why}: {where}"))
+        if machine.turns > machine.most_turns:
+            why = f"{machine.most_turns} loop turns (max_turns) in one thread block"
+            self.hang(machine.places[place], why)
+
+    def hang(self, site: Site, turns: str) -> None:
+        """Raises the error for a loop that seems to have no end."""
+        where = f"line {site.line} of {site.function}: {site.code}"
+        raise self.error(RuntimeError(f"{turns} and no end: {where}"))
 
     def name_of(self, lane: int) -> str:
         """ "thread 37 of thread block 2" """

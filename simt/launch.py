@@ -51,7 +51,7 @@ def launch(
     trace: Blocks | None = None,
     exited_may_skip: bool = False,
     shuffles_order_memory: bool = False,
-    max_turns: int = 1_000_000,
+    max_turns: int | None = None,
 ) -> Report:
     """Runs kernel[grid, block, 0, shared_bytes](*args) in this process, without a GPU.
 
@@ -83,7 +83,9 @@ def launch(
             (x, y), a list of these, or "all". The others run at full speed
     exited_may_skip        a thread that has returned may miss a later barrier
     shuffles_order_memory  shuffles order memory as syncwarp does (no GPU promises this)
-    max_turns              loop turns of one thread block before it counts as hanging
+    max_turns              loop turns of one thread block before it counts as hanging. By default
+                           1,000,000, and 10,000 of a `while` loop in which no variable of its
+                           condition changes
 
     Raises SimtError for a finding; Unsupported, with the line, for what the simulator doesn't
     know; ZeroDivisionError if a lane divides an integer by zero; IndexError if a lane leaves the

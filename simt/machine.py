@@ -15,6 +15,7 @@ from simt.source import Site
 
 CHECKS = ("memory", "init", "race", "sync")
 ORDERS = ("together", "forward", "reverse")
+MOST_TURNS = 1_000_000  # of loops in a thread block, where nobody says
 MAX_STATIC_SHARED = 48 * 1024  # bytes of a thread block, without asking for more
 
 
@@ -44,7 +45,7 @@ class Machine:
     places     every place of the kernel that accesses memory, waits, calls or loops, by number
     moments    per finding, the number of records at that time; None: its block isn't traced
     fenced     the births of the thread blocks, if the kernel has fences
-    max_turns  loop turns that a thread block may take before it counts as hanging, an error
+    max_turns  see launch
     """
 
     grid: tuple[int, int, int]
@@ -55,7 +56,7 @@ class Machine:
     shared_bytes: int
     exited_may_skip: bool
     shuffles_order_memory: bool
-    max_turns: int
+    max_turns: int | None
     recorder: Recorder | None
     places: list[Site] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -70,6 +71,10 @@ class Machine:
 
     def __post_init__(self) -> None:
         self.memory, self.init, self.race, self.sync = (c in self.checks for c in CHECKS)
+
+    @property
+    def most_turns(self) -> int:
+        return MOST_TURNS if self.max_turns is None else self.max_turns
 
     @property
     def num_threads(self) -> int:

@@ -6,7 +6,10 @@ remove lanes until the loop or the function ends and returns them.
 """
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
 
 from simt import arithmetic
 from simt.access import load, store
@@ -15,12 +18,32 @@ from simt.expressions import has_slices
 from simt.intrinsics import ARRAYS
 from simt.iterables import Iterables
 from simt.known import UNKNOWN
-from simt.lanes import RESULT, Frame
+from simt.lanes import NUMBERS, RESULT, Frame
 from simt.memory import Array
 from simt.names import cuda_name
 from simt.views import fill, partial_view
 
 Step = Callable[[Frame], None]
+LOOK_EVERY = 5_000  # turns of a while loop
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A while loop while it runs: the numbers that its condition reads, when last looked at."""
+
+    turns: int = 0
+    numbers: list[object] | None = None
+
+    def is_as_before(self, frame: Frame, names: Iterable[str]) -> bool:
+        """Are the condition's variables what they were at the last look, for the same lanes?"""
+        variables = [frame.variables.get(name) for name in names]
+        now = [frame.lanes.count, *(variable and variable.value for variable in variables)]
+        before, self.numbers = self.numbers, now
+        return before is not None and all(map(same, before, now))
+
+
+def same(a: object, b: object) -> bool:
+    return a is b or (isinstance(a, NUMBERS) and isinstance(b, NUMBERS) and np.array_equal(a, b))
 
 
 class Statements(Iterables):
@@ -210,7 +233,19 @@ class Statements(Iterables):
 
     def _do_while(self, node: ast.While) -> Step:
         test, body = self.translate(node.test), self.body(node.body)
-        return self._loop(node, lambda frame: None, lambda frame, _: test(frame), body, None)
+        names = {name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)}
+        site = self.source.site(node)
+
+        def turn(frame: Frame, waiting: Waiting) -> None:
+            waiting.turns += 1
+            if waiting.turns % LOOK_EVERY == 0 and waiting.is_as_before(frame, names):
+                turns = f"{waiting.turns} turns of one loop with the same condition (max_turns)"
+                frame.gang.hang(site, turns)
+
+        watched = turn if self.program.machine.max_turns is None else None
+        return self._loop(
+            node, lambda frame: Waiting(), lambda frame, _: test(frame), body, watched
+        )
 
     def _do_for(self, node: ast.For) -> Step:
         """for name in range(...), a tuple, an array, or enumerate or zip of these"""
