@@ -37,7 +37,8 @@ from pa_tutorial.paging.layouts import BLOCK_SIZES
 WORK_A_CORE = 2**17
 WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
-# The type under which Numba sees the cache's elements: it has no narrower floats on a CPU.
+# The type under which Numba sees the elements of q and of the cache: it has no narrower floats on
+# a CPU.
 STORED_AS = {
     torch.float32: types.float32,
     **{torch.float16: types.int16, torch.bfloat16: types.uint16},
@@ -213,8 +214,8 @@ def paged_attention_cpu(
 
     The division by the sum of the weights comes last, so V times seq_len must stay below FLT_MAX;
     otherwise the output may be infinite or NaN.
-    The first call for a head size and dtype compiles, which takes some seconds; Numba caches the
-    result on disk, next to this file.
+    The first call compiles, which takes some seconds, and the first for a head size and dtype half
+    a second; Numba caches the results on disk, next to this file.
     Raises, before anything runs, TypeError or ValueError, naming the argument, for what DecodeStep
     or the kernel can't take. There is no backward pass: the result has no graph, even if an input
     requires_grad.

@@ -17,7 +17,7 @@ too: see `cut` in backend.py.
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -61,8 +61,8 @@ ONLY_LOOPS = ParallelOptions(dict.fromkeys(OTHERS, False))
 ARITHMETIC = {"fastmath": set(REORDER), "error_model": "numpy"}
 COMPILED = {"parallel": ONLY_LOOPS, **ARITHMETIC}
 # A piece of the kernel is only called from compiled code, so it needs no wrapper for Python.
-# LLVM optimises a piece again with each piece that calls it, level by level, so the two in the
-# middle are `inline`: their callers are compiled with a copy of them.
+# LLVM optimises a piece again with each piece that calls it, level by level, so most are `inline`:
+# their callers are compiled with a copy of them.
 PIECE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **ARITHMETIC}
 
 TOKENS = 4  # whose scores are computed together
@@ -72,11 +72,11 @@ AHEAD = 8192  # how far ahead of its use a cache line is prefetched, in bytes of
 
 
 class Inner(NamedTuple):
-    """Addresses of the functions that depend on dtypes. They are compiled for each, and the rest of
-    the kernel, to which rows of q, K, V and the output are bytes, only once."""
+    """Addresses of the functions that depend on dtypes. They are compiled for each dtype, and the
+    rest of the kernel, to which the rows of q, K, V and the output are bytes, only once."""
 
-    read: int  # multiply, from the dtype of q
-    write: int  # multiply, to the dtype of q
+    read: int  # multiplies a row of q
+    write: int  # multiplies a row of the output
     score: int
     add: int
 
@@ -143,7 +143,7 @@ class Heads(NamedTuple):
 
 
 def tiles(count: Value, size: int) -> Iterator[tuple[Value, int]]:
-    """(start, size) of each tile of `count` things: tiles of `size` while they fit, then smaller."""
+    """(start, size) of each tile of `count`: tiles of `size` while they fit, then smaller ones."""
     first = index(0)
     while size:
         stop = count // size * size
@@ -462,7 +462,7 @@ def go_through(inputs, own, seq, heads, turn, turn_end, cache, other, other_idx,
                 )  # fmt: skip
 
 
-@njit(**PIECE)
+@njit(inline="always")
 def leave(own, heads, partitions, row):
     """Store a partition for the core that merges."""
     for head in range(heads.first, heads.end):
@@ -473,7 +473,7 @@ def leave(own, heads, partitions, row):
             kept[d] = accs[d]
 
 
-@njit(**PIECE)
+@njit(inline="always")
 def merge(partitions, first_row, last_row, heads, own):
     """Merge the partitions of a sequence into m, l and accs, in order, whichever core does it."""
     for head in range(heads.first, heads.end):
@@ -492,7 +492,7 @@ def merge(partitions, first_row, last_row, heads, own):
         own.m[head], own.l[head] = m, l
 
 
-@njit(**PIECE)
+@njit(inline="always")
 def write(own, seq, heads, v_scales, outputs, inner):
     """Write the output of a sequence.
 
@@ -504,20 +504,18 @@ def write(own, seq, heads, v_scales, outputs, inner):
     for head in range(heads.first, heads.end):
         outputs.qk_max[seq, head] = own.m[head]
         outputs.exp_sum[seq, head] = own.l[head]
-        source, factor, target = (
-            head * head_size,
-            v_scales[head] / own.l[head],
-            seq * num_heads + head,
-        )
+        source, target = head * head_size, seq * num_heads + head
+        factor = v_scales[head] / own.l[head]
         convert(inner.write, own.accs, source, factor, outputs.out, target * row, head_size)
         if len(outputs.accs):
             multiply(own.accs, source, factor, outputs.accs, target * head_size, head_size)
 
 
-COMPILING = "Compiling the CPU kernel takes a few seconds, once.\n"
-# Numba compiles anew what it has kept on disk if this file changes, or a name that a function takes
-# from around it. It doesn't look at vectors.py.
-VECTORS_CHECKSUM = crc32(Path(vectors.__file__).read_bytes())
+COMPILING = "Compiling the CPU kernel, once: this takes 5 to 15 seconds.\n"
+# Numba recompiles what it cached on disk if this file changes, or a name that a function takes from
+# the one around it. It doesn't look at vectors.py.
+CHECKSUM = crc32(Path(vectors.__file__).read_bytes())
+FLOAT32, WHOLE, FLOATS = types.float32, types.int64, types.CPointer(types.float32)
 
 
 @cache
@@ -525,7 +523,7 @@ def cpu_kernel() -> Callable:
     """kernel(inputs, schedule, partitions, outputs, inner), each a plain tuple, because recognising
     a NamedTuple takes Numba 0.7 µs per call. It is compiled at its first call.
     """
-    VECTORS = VECTORS_CHECKSUM
+    VECTORS = CHECKSUM
 
     def kernel(inputs, schedule, partitions, outputs, inner):
         VECTORS  # noqa: B018
@@ -537,7 +535,7 @@ def cpu_kernel() -> Callable:
                 Partitions(*partitions), Outputs(*outputs), Inner(*inner),
             )  # fmt: skip
 
-    compiled = kept(njit, kernel, **COMPILED)
+    compiled = kept(partial(njit, **COMPILED), kernel)
     # Only if Numba has nothing on disk at all
     folder = compiled.stats.cache_path
     if not (folder and any(Path(folder).glob(f"{Path(__file__).stem}.cpu_kernel*.nbc"))):
@@ -546,29 +544,23 @@ def cpu_kernel() -> Callable:
 
 
 @cache
-def converters(of_q: types.Type) -> tuple[Callable, Callable]:
-    """Inner.read and Inner.write, compiled for a dtype."""
-    VECTORS = VECTORS_CHECKSUM
+def converters(dtype: types.Type) -> tuple[Callable, Callable]:
+    """Inner.read and Inner.write for a dtype of q, compiled in a tenth of a second."""
+    VECTORS = CHECKSUM
 
-    def read(source, factor, target, size):
+    def scaled(source, factor, target, size):
         VECTORS  # noqa: B018
         multiply(source, 0, factor, target, 0, size)
 
-    def write(source, factor, target, size):
-        VECTORS  # noqa: B018
-        multiply(source, 0, factor, target, 0, size)
-
-    given, wide = types.CPointer(of_q), types.CPointer(types.float32)
-    return (
-        kept(cfunc, read, types.void(given, types.float32, wide, types.int64), **ARITHMETIC),
-        kept(cfunc, write, types.void(wide, types.float32, given, types.int64), **ARITHMETIC),
-    )
+    given = types.CPointer(dtype)
+    read = c_function(scaled, given, FLOAT32, FLOATS, WHOLE)
+    return read, c_function(scaled, FLOATS, FLOAT32, given, WHOLE)
 
 
 @cache
-def loops(HEAD_SIZE: int, of_cache: types.Type) -> tuple[Callable, Callable]:
-    """Inner.score and Inner.add, compiled for a head size and a dtype."""
-    VECTORS = VECTORS_CHECKSUM
+def loops(HEAD_SIZE: int, dtype: types.Type) -> tuple[Callable, Callable]:
+    """Inner.score and Inner.add for a head size and a dtype of the cache, compiled in 0.3 s."""
+    VECTORS = CHECKSUM
 
     def scores(q, k, left, after, num_tokens, group, qk):
         VECTORS  # noqa: B018
@@ -578,14 +570,18 @@ def loops(HEAD_SIZE: int, of_cache: types.Type) -> tuple[Callable, Callable]:
         VECTORS  # noqa: B018
         add(weights, 0, v, 0, left, after, num_tokens, group, accs, 0, HEAD_SIZE)
 
-    wide, integers = types.CPointer(types.float32), [types.int64] * 4
-    signature = types.void(wide, types.CPointer(of_cache), *integers, wide)
-    return kept(cfunc, scores, signature, **ARITHMETIC), kept(cfunc, adds, signature, **ARITHMETIC)
+    arguments = FLOATS, types.CPointer(dtype), *[WHOLE] * 4, FLOATS
+    return c_function(scores, *arguments), c_function(adds, *arguments)
 
 
-def kept(compile_: Callable, function: Callable, *signature, **options) -> Callable:
+def c_function(function: Callable, *arguments: types.Type) -> Callable:
+    """Compiled for these types, with an address to call it at."""
+    return kept(partial(cfunc, types.void(*arguments), **ARITHMETIC), function)
+
+
+def kept(compiling: Callable, function: Callable) -> Callable:
     """The function for Numba to compile and keep on disk; not kept where that isn't possible."""
     try:
-        return compile_(*signature, cache=True, **options)(function)
+        return compiling(cache=True)(function)
     except RuntimeError:  # no folder that can be written, or no file (a changed copy of this one)
-        return compile_(*signature, **options)(function)
+        return compiling()(function)
