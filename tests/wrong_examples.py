@@ -36,7 +36,6 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
-import numba
 import numpy as np
 
 from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
@@ -163,7 +162,7 @@ def read_kernels_in(folder: Path) -> None:
 def compile_quickly(cpu_kernel: ModuleType) -> None:
     """For one core, which takes a third of the time; and nothing is kept on disk."""
     cpu_kernel.COMPILED["parallel"] = False
-    cpu_kernel.kept = lambda kernel: numba.njit(**cpu_kernel.COMPILED)(kernel)
+    cpu_kernel.kept = lambda compiling, function: compiling()(function)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 import pytest
 import torch
-from numba import njit
+from numba import njit, types
 
 from pa_tutorial.attention.paged import gather_backend
 from pa_tutorial.attention.step import DecodeStep
@@ -89,14 +89,20 @@ def test_a_processor_with_fewer_or_more_lanes_gives_the_same_step(
     monkeypatch, capsys, lanes: int
 ) -> None:
     """One of the two is not what this machine has. Compiling is announced once."""
+    arguments = mixed(num_heads=14, num_kv_heads=2)  # 7 of a KV head: tiles of 4, 2 and 1
+    prepared = prepare_cpu(**arguments)
+    capsys.readouterr()
     text, found = re.subn("^LANES = 16 .*", f"LANES = {lanes}", getsource(cpu_vectors), flags=re.M)
     assert found == 1
     vectors = executed(cpu_vectors, text)
     monkeypatch.setitem(sys.modules, cpu_vectors.__name__, vectors)
     monkeypatch.setattr(cpu, "vectors", vectors)
-    kernel = executed(cpu_kernel, getsource(cpu_kernel)).cpu_kernel(MIXED["head_size"])
-    arguments = mixed(num_heads=14, num_kv_heads=2)  # 7 of a KV head: tiles of 4, 2 and 1
-    require_right(replace(prepare_cpu(**arguments), kernel=kernel).run(), arguments)
+    other = executed(cpu_kernel, getsource(cpu_kernel))
+    kernel = other.cpu_kernel()
+    functions = *other.converters(types.float32), *other.loops(MIXED["head_size"], types.float32)
+    inner = other.Inner(*(function.address for function in functions))
+    prepared = replace(prepared, kernel=kernel, arguments=(*prepared.arguments[:4], inner))
+    require_right(prepared.run(), arguments)
     assert not kernel.stats.cache_hits, "Numba keeps nothing on disk for a text without a file"
     assert capsys.readouterr().err == cpu_kernel.COMPILING
 
@@ -104,14 +110,14 @@ def test_a_processor_with_fewer_or_more_lanes_gives_the_same_step(
 def test_compiling_is_not_announced_where_numba_has_kept_a_kernel(capsys) -> None:
     prepare_cpu(**mixed()).run()
     capsys.readouterr()
-    cpu_kernel.cpu_kernel.__wrapped__(MIXED["head_size"])  # as in a new process
+    cpu_kernel.cpu_kernel.__wrapped__()  # as in a new process
     assert not capsys.readouterr().err
 
 
 @njit
 def copied(stored: np.ndarray, copy: np.ndarray) -> np.ndarray:
     """Each as it is kept: widened, times 1, and narrowed."""
-    cpu_kernel.multiply(stored, 0, np.float32(1), copy, 0, len(stored) // 16, 16)
+    cpu_kernel.multiply(stored, 0, np.float32(1), copy, 0, len(stored))
     return copy
 
 
@@ -173,11 +179,15 @@ def test_a_scale_that_would_overflow_is_refused(changes: dict[str, float], messa
 def test_the_compiled_kernel_is_kept_on_disk_until_its_text_changes() -> None:
     inputs = mixed()
     prepare_cpu(**inputs).run()
-    again = cpu_kernel.cpu_kernel.__wrapped__(MIXED["head_size"])
+    again = cpu_kernel.cpu_kernel.__wrapped__()
     replace(prepare_cpu(**inputs), kernel=again).run()
     assert sum(again.stats.cache_hits.values()) == 1
     assert not again.stats.cache_misses
-    assert "VECTORS" in getclosurevars(again.py_func).nonlocals  # a checksum of the other file
+    functions = cpu_kernel.loops.__wrapped__(MIXED["head_size"], types.float32)
+    functions += cpu_kernel.converters.__wrapped__(types.int16)
+    assert all(function.cache_hits for function in functions)
+    for function in (again.py_func, *(function.__wrapped__ for function in functions)):
+        assert "VECTORS" in getclosurevars(function).nonlocals  # a checksum of the other file
 
 
 def test_without_a_folder_to_keep_it_in_the_kernel_is_compiled_all_the_same(
@@ -186,6 +196,6 @@ def test_without_a_folder_to_keep_it_in_the_kernel_is_compiled_all_the_same(
     """Root may write everywhere, so Numba is told the one folder that nobody can make."""
     monkeypatch.setattr(numba.config, "CACHE_LOCATOR_CLASSES", "UserProvidedCacheLocator")
     monkeypatch.setattr(numba.config, "CACHE_DIR", os.devnull)
-    kernel = cpu_kernel.cpu_kernel.__wrapped__(MIXED["head_size"])
+    kernel = cpu_kernel.cpu_kernel.__wrapped__()
     assert kernel.stats.cache_path is None
     assert capsys.readouterr().err == cpu_kernel.COMPILING

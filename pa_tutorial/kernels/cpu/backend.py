@@ -7,6 +7,7 @@ from typing import ClassVar
 import numba
 import numpy as np
 import torch
+from numba import types
 from torch import Tensor
 
 from pa_tutorial.arguments import (
@@ -17,10 +18,18 @@ from pa_tutorial.arguments import (
     whole_number,
 )
 from pa_tutorial.attention.step import DecodeStep, require_for_kernel
-from pa_tutorial.kernels.cpu.kernel import Inputs, Outputs, Partitions, Schedule, cpu_kernel
+from pa_tutorial.kernels.cpu.kernel import (
+    Inner,
+    Inputs,
+    Outputs,
+    Partitions,
+    Schedule,
+    converters,
+    cpu_kernel,
+    loops,
+)
 from pa_tutorial.kernels.cpu.vectors import E4M3_UNIT
 from pa_tutorial.paging.layouts import BLOCK_SIZES
-from pa_tutorial.paging.quantization import AS_INTEGERS
 
 # How a step is cut. Work is counted in multiplications of elements of q, K and V. WORK_A_CORE is
 # worth waking a core for. A core gets up to SHARES_A_CORE shares of at least WORK_A_SHARE each, so
@@ -28,9 +37,13 @@ from pa_tutorial.paging.quantization import AS_INTEGERS
 WORK_A_CORE = 2**17
 WORK_A_SHARE = 2**20
 SHARES_A_CORE = 8
-# The type under which Numba sees the cache's elements: it has no narrower floats on a CPU.
-STORED_AS = {torch.float16: torch.int16, torch.bfloat16: torch.uint16}
-STORED_AS |= AS_INTEGERS
+# The type under which Numba sees the elements of q and of the cache: it has no narrower floats on
+# a CPU.
+STORED_AS = {
+    torch.float32: types.float32,
+    **{torch.float16: types.int16, torch.bfloat16: types.uint16},
+    **{torch.float8_e4m3fn: types.uint8, torch.float8_e5m2: types.int8},
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ class CpuBackend:
         accs = torch.full(q.shape, torch.nan)
         out = accs.to(q.dtype)
         arguments = kernel_arguments(step, rows, (*pieces, num_workers), accs, out)
-        return CpuLaunch(cpu_kernel(q.shape[2]), arguments, q, rows, accs, out)
+        return CpuLaunch(cpu_kernel(), arguments, q, rows, accs, out)
 
     def why_absent(self) -> None:
         """None, because it runs everywhere."""
@@ -85,7 +98,7 @@ def cut(step: DecodeStep, num_workers: int) -> tuple[int, int]:
 
 def kernel_arguments(
     step: DecodeStep, rows: Tensor, pieces: tuple[int, int, int], accs: Tensor, out: Tensor
-) -> tuple[Inputs, Schedule, Partitions, Outputs]:
+) -> tuple[Inputs, Schedule, Partitions, Outputs, Inner]:
     """The kernel's arguments. rows, accs, out: see CpuLaunch."""
     num_seqs, num_heads, head_size = rows.shape
     num_parts, num_shares, num_workers = pieces
@@ -93,9 +106,9 @@ def kernel_arguments(
     if step.alibi_slopes is not None:
         slopes = as_array(step.float_slopes().contiguous())
     inputs = Inputs(
-        q=as_array(rows),
-        k_cache=as_array(step.k_cache),
-        v_cache=as_array(step.v_cache),
+        q=as_bytes(rows),
+        k_cache=as_bytes(step.k_cache),
+        v_cache=as_bytes(step.v_cache),
         block_tables=as_array(step.block_tables),
         seq_lens=as_array(step.seq_lens),
         k_scales=scale_rows(step, "k_scale", float(float32_scale(step.scale))),
@@ -118,9 +131,11 @@ def kernel_arguments(
         qk_max=np.full((num_seqs, num_heads), np.nan, np.float32),
         exp_sum=np.full((num_seqs, num_heads), np.nan, np.float32),
         accs=as_array(accs[:0] if accs is out else accs),
-        out=as_array(out),
+        out=as_bytes(out),
     )
-    return inputs, schedule, partitions, outputs
+    of_q, of_cache = STORED_AS[rows.dtype], STORED_AS[step.k_cache.dtype]
+    inner = Inner(*(f.address for f in (*converters(of_q), *loops(head_size, of_cache))))
+    return inputs, schedule, partitions, outputs, inner
 
 
 def scale_rows(step: DecodeStep, name: str, factor: float = 1.0) -> np.ndarray:
@@ -130,7 +145,7 @@ def scale_rows(step: DecodeStep, name: str, factor: float = 1.0) -> np.ndarray:
     scale = getattr(step, name)
     if scale is None:
         return np.full(num_heads, factor, np.float32)
-    unit = E4M3_UNIT if STORED_AS[step.k_cache.dtype] == torch.uint8 else 1.0
+    unit = E4M3_UNIT if STORED_AS[step.k_cache.dtype] == types.uint8 else 1.0
     rows = scale.double() / unit * factor
     most = FLT_MAX * unit / abs(factor or 1)
     allowed = f"at most {most:.1e} in the CPU kernel, so that its multiples are finite"
@@ -151,7 +166,7 @@ class CpuLaunch:
     """
 
     kernel: Callable
-    arguments: tuple[Inputs, Schedule, Partitions, Outputs]
+    arguments: tuple[Inputs, Schedule, Partitions, Outputs, Inner]
     q: Tensor
     rows: Tensor
     accs: Tensor
@@ -199,8 +214,8 @@ def paged_attention_cpu(
 
     The division by the sum of the weights comes last, so V times seq_len must stay below FLT_MAX;
     otherwise the output may be infinite or NaN.
-    The first call for a head size and dtype compiles, which takes some seconds; Numba caches the
-    result on disk, next to this file.
+    The first call compiles, which takes some seconds, and the first for a head size and dtype half
+    a second; Numba caches the results on disk, next to this file.
     Raises, before anything runs, TypeError or ValueError, naming the argument, for what DecodeStep
     or the kernel can't take. There is no backward pass: the result has no graph, even if an input
     requires_grad.
@@ -223,5 +238,10 @@ def require_cpu_inputs(step: DecodeStep) -> None:
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The same memory as a NumPy array; narrow floats as the integers that `widened` knows."""
-    return tensor.detach().view(STORED_AS.get(tensor.dtype, tensor.dtype)).numpy()
+    """The same memory as a NumPy array."""
+    return tensor.detach().numpy()
+
+
+def as_bytes(tensor: Tensor) -> np.ndarray:
+    """The same memory as an array of uint8, with the bytes of a row in the last dimension."""
+    return tensor.detach().view(torch.uint8).numpy()

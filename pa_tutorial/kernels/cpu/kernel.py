@@ -17,13 +17,13 @@ too: see `cut` in backend.py.
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
-from numba import njit, prange
+from numba import cfunc, njit, prange, types
 
 from pa_tutorial.kernels.cpu import vectors
 from pa_tutorial.kernels.cpu.vectors import (
@@ -33,6 +33,7 @@ from pa_tutorial.kernels.cpu.vectors import (
     Pointer,
     Value,
     Variable,
+    call,
     chunks,
     count_up,
     e_to_the,
@@ -60,8 +61,8 @@ ONLY_LOOPS = ParallelOptions(dict.fromkeys(OTHERS, False))
 ARITHMETIC = {"fastmath": set(REORDER), "error_model": "numpy"}
 COMPILED = {"parallel": ONLY_LOOPS, **ARITHMETIC}
 # A piece of the kernel is only called from compiled code, so it needs no wrapper for Python.
-# LLVM optimises a piece again with each piece that calls it, level by level, so the two in the
-# middle are `inline`: their callers are compiled with a copy of them.
+# LLVM optimises a piece again with each piece that calls it, level by level, so most are `inline`:
+# their callers are compiled with a copy of them.
 PIECE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **ARITHMETIC}
 
 TOKENS = 4  # whose scores are computed together
@@ -70,11 +71,21 @@ TURN = 64  # tokens between two looks at the maximum
 AHEAD = 8192  # how far ahead of its use a cache line is prefetched, in bytes of K or V
 
 
-class Inputs(NamedTuple):
-    """A decode step as arrays. 16- and 8-bit floats are passed as integers: see `widened`."""
+class Inner(NamedTuple):
+    """Addresses of the functions that depend on dtypes. They are compiled for each dtype, and the
+    rest of the kernel, to which the rows of q, K, V and the output are bytes, only once."""
 
-    q: np.ndarray  # [num_seqs, num_heads, HEAD_SIZE]
-    k_cache: np.ndarray  # [num_blocks, num_kv_heads, block_size, HEAD_SIZE]
+    read: int  # multiplies a row of q
+    write: int  # multiplies a row of the output
+    score: int
+    add: int
+
+
+class Inputs(NamedTuple):
+    """A decode step as arrays; q, K and V are bytes, uint8."""
+
+    q: np.ndarray  # [num_seqs, num_heads, bytes of a row]
+    k_cache: np.ndarray  # [num_blocks, num_kv_heads, block_size, bytes of a row]
     v_cache: np.ndarray
     block_tables: np.ndarray  # [num_seqs, max_num_blocks_per_seq]
     seq_lens: np.ndarray  # [num_seqs]
@@ -99,7 +110,7 @@ class Partitions(NamedTuple):
 
     max_logits: np.ndarray  # [num_shares + num_seqs, num_heads] float32
     exp_sums: np.ndarray  # the same
-    tmp_out: np.ndarray  # [num_shares + num_seqs, num_heads, HEAD_SIZE] float32, not divided yet
+    tmp_out: np.ndarray  # [num_shares + num_seqs, num_heads, head_size] float32, not divided yet
 
 
 class Outputs(NamedTuple):
@@ -107,19 +118,19 @@ class Outputs(NamedTuple):
 
     qk_max: np.ndarray  # [num_seqs, num_heads]
     exp_sum: np.ndarray  # [num_seqs, num_heads]
-    accs: np.ndarray  # [num_seqs, num_heads, HEAD_SIZE], or [0, ...] if out is float32 already
-    out: np.ndarray  # [num_seqs, num_heads, HEAD_SIZE]
+    accs: np.ndarray  # [num_seqs, num_heads, head_size], or [0, ...] if out is float32 already
+    out: np.ndarray  # [num_seqs, num_heads, bytes of a row]
 
 
 class Own(NamedTuple):
     """What one worker writes all the time. A cache line that two cores write to travels between
     them, so each worker has separate arrays."""
 
-    query: np.ndarray  # [num_heads, HEAD_SIZE]   q of a sequence, times the scale
+    query: np.ndarray  # [num_heads, head_size]   q of a sequence, times the scale
     qk: np.ndarray  # [num_heads, TURN]   scores of a turn, then weights
     m: np.ndarray  # [num_heads]   the largest score so far
     l: np.ndarray  # [num_heads]   the sum of the weights so far
-    accs: np.ndarray  # [num_heads, HEAD_SIZE]   the sum of weight * v so far
+    accs: np.ndarray  # [num_heads, head_size]   the sum of weight * v so far
 
 
 class Heads(NamedTuple):
@@ -131,14 +142,14 @@ class Heads(NamedTuple):
     end: int
 
 
-def tiles(group: Value) -> Iterator[tuple[Value, int]]:
-    """(first head, heads) of each tile of a group: tiles of HEADS while they fit, then smaller."""
-    first, heads = index(0), HEADS
-    while heads:
-        stop = group // heads * heads
-        for head in loop(first, stop, heads):
-            yield head, heads
-        first, heads = stop, heads // 2
+def tiles(count: Value, size: int) -> Iterator[tuple[Value, int]]:
+    """(start, size) of each tile of `count`: tiles of `size` while they fit, then smaller ones."""
+    first = index(0)
+    while size:
+        stop = count // size * size
+        for start in loop(first, stop, size):
+            yield start, size
+        first, size = stop, size // 2
 
 
 def place_ahead(rows: Pointer, left: Value, after: Value) -> Value:
@@ -179,7 +190,7 @@ def score(
         # A block ends with a whole tile. Empty slots, even with NaN, get no weight in `weigh`.
         rows = [k + (t + i) * HEAD_SIZE for i in range(TOKENS)]
         place = place_ahead(k + t * HEAD_SIZE, left - t * size, after)
-        for head, heads in tiles(group):
+        for head, heads in tiles(group, HEADS):
             queries = [q + (head + h) * HEAD_SIZE for h in range(heads)]
             qks = [zeros() for _ in range(heads * TOKENS)]
             for part, (d, width) in enumerate(parts):
@@ -205,13 +216,13 @@ def weigh(
     num_heads: Value,
     num_tokens: Value,
     distance: Value,
-    HEAD_SIZE: int,
+    head_size: Value,
 ) -> None:
     """Turn the scores of a turn into weights: one update of the online softmax for every head.
 
     qk               [num_heads, TURN]   scores, then weights
     distance         from the query to the turn's first token, 0 or less; for ALiBi
-    qk_max, exp_sum  [num_heads], and accs [num_heads, HEAD_SIZE]: over all turns so far
+    qk_max, exp_sum  [num_heads], and accs [num_heads, head_size]: over all turns so far
     """
     for head in loop(0, num_heads):
         scores = qk + head * TURN
@@ -232,8 +243,8 @@ def weigh(
             factor = e_to_the(m_old - m_new)
             m.store(0, m_new)
             l.store(0, l.load(0, 0) * factor)
-            own = accs + head * HEAD_SIZE
-            for d, width in chunks(HEAD_SIZE):
+            own = accs + head * head_size
+            for d, width in tiles(head_size, LANES):
                 own.store(d, own.load(d, width) * factor)
         total = zeros()
         for i, row in enumerate(rows):
@@ -257,7 +268,7 @@ def add(
     """accs[head] += weights[head, token] * v for one KV head of one block; see score."""
     size = HEAD_SIZE * v.itemsize
     parts = list(chunks(HEAD_SIZE))
-    for head, heads in tiles(group):
+    for head, heads in tiles(group, HEADS):
         columns = LANES // heads  # how many vectors of each head fit into the registers
         for first in range(0, len(parts), columns):
             places = [
@@ -279,17 +290,34 @@ def add(
 
 
 @unrolled
-def multiply(
-    source: Pointer, factor: Value, target: Pointer, num_rows: Value, HEAD_SIZE: int
-) -> None:
-    """target = source * factor, [num_rows, HEAD_SIZE]; each in its own dtype."""
-    for i in loop(0, num_rows):
-        for d, width in chunks(HEAD_SIZE):
-            row = (source + i * HEAD_SIZE).load(d, width)
-            (target + i * HEAD_SIZE).store(d, row * factor)
+def multiply(source: Pointer, factor: Value, target: Pointer, size: Value) -> None:
+    """target = source * factor, [size]; each in its own dtype."""
+    for i, width in tiles(size, LANES):
+        target.store(i, source.load(i, width) * factor)
 
 
 exp = unrolled(e_to_the)
+
+
+@unrolled
+def convert(function: Value, source: Pointer, factor: Value, target: Pointer, size: Value) -> None:
+    """Call Inner.read or Inner.write."""
+    call(function, source.number, factor, target.number, size)
+
+
+@unrolled
+def run(
+    function: Value,
+    source: Pointer,
+    rows: Pointer,
+    left: Value,
+    after: Value,
+    num_tokens: Value,
+    group: Value,
+    target: Pointer,
+) -> None:
+    """Call Inner.score or Inner.add."""
+    call(function, source.number, rows.number, left, after, num_tokens, group, target.number)
 
 
 @unrolled
@@ -319,27 +347,28 @@ def deal_out(inputs, schedule):
 
 
 @njit(**PIECE)
-def work(worker, num_shares, inputs, schedule, partitions, outputs, HEAD_SIZE):
+def work(worker, num_shares, inputs, schedule, partitions, outputs, inner):
     """One core's work: first its own shares, which its caches may still hold, then the others'."""
-    num_heads, num_workers = inputs.q.shape[1], len(schedule.taken)
+    _, num_heads, head_size = partitions.tmp_out.shape
+    num_workers = len(schedule.taken)
     own = Own(
-        np.empty((num_heads, HEAD_SIZE), np.float32),
+        np.empty((num_heads, head_size), np.float32),
         np.empty((num_heads, TURN), np.float32),
         np.empty(num_heads, np.float32),
         np.empty(num_heads, np.float32),
-        np.empty((num_heads, HEAD_SIZE), np.float32),
+        np.empty((num_heads, head_size), np.float32),
     )
     for i in range(num_workers):
         owner = (worker + i) % num_workers
         end = (owner + 1) * schedule.num_parts * num_shares // num_workers
         share = take(schedule.taken, owner)
         while share < end:
-            attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, HEAD_SIZE)
+            attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, inner)
             share = take(schedule.taken, owner)
 
 
 @njit(inline="always")
-def attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, HEAD_SIZE):
+def attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, inner):
     """Compute the partitions of a share, one after the other."""
     num_parts, _, _, first_block, finished = schedule
     num_blocks, num_kv_heads = first_block[-1], inputs.k_cache.shape[1]
@@ -354,9 +383,7 @@ def attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, 
         seq += 1
     while start < end:
         stop = min(end, first_block[seq + 1])
-        attend(
-            inputs, own, seq, heads, start - first_block[seq], stop - first_block[seq], HEAD_SIZE
-        )
+        attend(inputs, own, seq, heads, start - first_block[seq], stop - first_block[seq], inner)
         # Block b is in the last share i with i * num_blocks < (b + 1) * num_shares
         first = ((first_block[seq] + 1) * num_shares - 1) // num_blocks
         last = (first_block[seq + 1] * num_shares - 1) // num_blocks
@@ -367,41 +394,41 @@ def attend_share(share, num_shares, inputs, schedule, partitions, outputs, own, 
             if is_last:
                 merge(partitions, first + seq, last + seq, heads, own)
         if is_last:
-            write(own, seq, heads, inputs.v_scales, outputs, HEAD_SIZE)
+            write(own, seq, heads, inputs.v_scales, outputs, inner)
         start, seq = stop, seq + 1
 
 
 @njit(inline="always")
-def attend(inputs, own, seq, heads, start_idx, end_idx, HEAD_SIZE):
+def attend(inputs, own, seq, heads, start_idx, end_idx, inner):
     """Compute a partition: the blocks start_idx to end_idx - 1 of a sequence."""
     block_size, seq_len = inputs.k_cache.shape[2], np.int64(inputs.seq_lens[seq])
-    q = inputs.q[seq]
+    _, num_heads, row = inputs.q.shape
+    head_size = own.accs.shape[1]
     for head in range(heads.first, heads.end):
         own.m[head], own.l[head], accs = -np.inf, 0, own.accs[head]
         for d in range(len(accs)):
             accs[d] = 0
         # Multiplied here, the scale of K costs nothing per token.
-        row = head * HEAD_SIZE
-        multiply(q, row, inputs.k_scales[head], own.query, row, 1, HEAD_SIZE)
-    num_heads, place = heads.end - heads.first, heads.first * HEAD_SIZE
+        scale, place = inputs.k_scales[head], (seq * num_heads + head) * row
+        convert(inner.read, inputs.q, place, scale, own.query, head * head_size, head_size)
     k, v = inputs.k_cache, inputs.v_cache
     for turn in range(start_idx, end_idx, TURN // block_size):
         turn_end = min(turn + TURN // block_size, end_idx)
-        go_through(inputs, own, seq, heads, turn, turn_end, k, v, turn, True, HEAD_SIZE)
+        go_through(inputs, own, seq, heads, turn, turn_end, k, v, turn, True, inner)
         token = turn * block_size
         num_tokens = min(turn_end * block_size, seq_len) - token
         distance = token - (seq_len - 1)
         weigh(
             own.qk, heads.first * TURN, inputs.slopes, heads.first,
-            own.m, heads.first, own.l, heads.first, own.accs, place,
-            num_heads, num_tokens, distance, HEAD_SIZE,
+            own.m, heads.first, own.l, heads.first, own.accs, heads.first * head_size,
+            heads.end - heads.first, num_tokens, distance, head_size,
         )  # fmt: skip
         following = min(turn_end, end_idx - 1)  # the block whose K is read after the V of these
-        go_through(inputs, own, seq, heads, turn, turn_end, v, k, following, False, HEAD_SIZE)
+        go_through(inputs, own, seq, heads, turn, turn_end, v, k, following, False, inner)
 
 
 @njit(**PIECE)
-def go_through(inputs, own, seq, heads, turn, turn_end, cache, other, other_idx, is_k, HEAD_SIZE):
+def go_through(inputs, own, seq, heads, turn, turn_end, cache, other, other_idx, is_k, inner):
     """The blocks turn to turn_end - 1 of one cache, block by block, head by head. K gives the
     scores (is_k), V is added. `other` is the other cache, and other_idx its block that is read
     afterwards.
@@ -410,9 +437,9 @@ def go_through(inputs, own, seq, heads, turn, turn_end, cache, other, other_idx,
     that all cores share.
     """
     tables = inputs.block_tables
-    _, num_kv_heads, block_size, _ = cache.shape
-    seq_len = inputs.seq_lens[seq]
-    group, ROWS = inputs.q.shape[1] // num_kv_heads, block_size * HEAD_SIZE
+    _, num_kv_heads, block_size, row = cache.shape
+    seq_len, head_size = inputs.seq_lens[seq], own.accs.shape[1]
+    group, ROWS = inputs.q.shape[1] // num_kv_heads, block_size * row
     BLOCK, piece = num_kv_heads * ROWS, heads.first_kv * ROWS  # where in a block its heads begin
     for block_idx in range(turn, turn_end):
         after = address(other, tables[seq, other_idx] * BLOCK + piece)
@@ -422,20 +449,20 @@ def go_through(inputs, own, seq, heads, turn, turn_end, cache, other, other_idx,
         num_tokens = min(block_size, seq_len - block_idx * block_size)
         for kv_head in range(heads.first_kv, heads.end_kv):
             head, rows = kv_head * group, tables[seq, block_idx] * BLOCK + kv_head * ROWS
-            left = (heads.end_kv - kv_head) * ROWS * cache.itemsize
+            left = (heads.end_kv - kv_head) * ROWS
             if is_k:
-                score(
-                    own.query, head * HEAD_SIZE, cache, rows, left, after,
-                    num_tokens, group, own.qk, head * TURN + token, HEAD_SIZE,
+                run(
+                    inner.score, own.query, head * head_size, cache, rows,
+                    left, after, num_tokens, group, own.qk, head * TURN + token,
                 )  # fmt: skip
             else:
-                add(
-                    own.qk, head * TURN + token, cache, rows, left, after,
-                    num_tokens, group, own.accs, head * HEAD_SIZE, HEAD_SIZE,
+                run(
+                    inner.add, own.qk, head * TURN + token, cache, rows,
+                    left, after, num_tokens, group, own.accs, head * head_size,
                 )  # fmt: skip
 
 
-@njit(**PIECE)
+@njit(inline="always")
 def leave(own, heads, partitions, row):
     """Store a partition for the core that merges."""
     for head in range(heads.first, heads.end):
@@ -446,7 +473,7 @@ def leave(own, heads, partitions, row):
             kept[d] = accs[d]
 
 
-@njit(**PIECE)
+@njit(inline="always")
 def merge(partitions, first_row, last_row, heads, own):
     """Merge the partitions of a sequence into m, l and accs, in order, whichever core does it."""
     for head in range(heads.first, heads.end):
@@ -465,56 +492,96 @@ def merge(partitions, first_row, last_row, heads, own):
         own.m[head], own.l[head] = m, l
 
 
-@njit(**PIECE)
-def write(own, seq, heads, v_scales, outputs, HEAD_SIZE):
+@njit(inline="always")
+def write(own, seq, heads, v_scales, outputs, inner):
     """Write the output of a sequence.
 
     The scale of V comes in only here. Until then everything is a sum over rows of V, so partitions
     can be merged without it, and it costs one multiplication per head.
     """
+    _, num_heads, row = outputs.out.shape
+    head_size = own.accs.shape[1]
     for head in range(heads.first, heads.end):
         outputs.qk_max[seq, head] = own.m[head]
         outputs.exp_sum[seq, head] = own.l[head]
-        source, factor = head * HEAD_SIZE, v_scales[head] / own.l[head]
-        target = (seq * len(own.m) + head) * HEAD_SIZE
-        multiply(own.accs, source, factor, outputs.out, target, 1, HEAD_SIZE)
+        source, target = head * head_size, seq * num_heads + head
+        factor = v_scales[head] / own.l[head]
+        convert(inner.write, own.accs, source, factor, outputs.out, target * row, head_size)
         if len(outputs.accs):
-            multiply(own.accs, source, factor, outputs.accs, target, 1, HEAD_SIZE)
+            multiply(own.accs, source, factor, outputs.accs, target * head_size, head_size)
 
 
-COMPILING = "Compiling the CPU kernel takes a few seconds, once per head size and dtype.\n"
+COMPILING = "Compiling the CPU kernel, once: this takes 5 to 15 seconds.\n"
+# Numba recompiles what it cached on disk if this file changes, or a name that a function takes from
+# the one around it. It doesn't look at vectors.py.
+CHECKSUM = crc32(Path(vectors.__file__).read_bytes())
+FLOAT32, WHOLE, FLOATS = types.float32, types.int64, types.CPointer(types.float32)
 
 
 @cache
-def cpu_kernel(HEAD_SIZE: int) -> Callable:
-    """kernel(inputs, schedule, partitions, outputs), each a plain tuple, because recognising a
-    NamedTuple takes Numba 0.7 µs per call. It is compiled at its first call, for those types.
+def cpu_kernel() -> Callable:
+    """kernel(inputs, schedule, partitions, outputs, inner), each a plain tuple, because recognising
+    a NamedTuple takes Numba 0.7 µs per call. It is compiled at its first call.
     """
-    # Numba recompiles what it cached on disk if this file changes, or a name that the kernel takes
-    # from here. It doesn't look at vectors.py.
-    VECTORS = crc32(Path(vectors.__file__).read_bytes())
+    VECTORS = CHECKSUM
 
-    def kernel(inputs, schedule, partitions, outputs):
+    def kernel(inputs, schedule, partitions, outputs, inner):
         VECTORS  # noqa: B018
         num_shares = deal_out(Inputs(*inputs), Schedule(*schedule))
         num_workers = len(Schedule(*schedule).taken)
         for worker in prange(num_workers):
             work(
                 np.int64(worker), num_shares, Inputs(*inputs), Schedule(*schedule),
-                Partitions(*partitions), Outputs(*outputs), HEAD_SIZE,
+                Partitions(*partitions), Outputs(*outputs), Inner(*inner),
             )  # fmt: skip
 
-    compiled = kept(kernel)
-    # Only if Numba has nothing on disk at all; what it has may be for another size or dtype.
+    compiled = kept(partial(njit, **COMPILED), kernel)
+    # Only if Numba has nothing on disk at all
     folder = compiled.stats.cache_path
     if not (folder and any(Path(folder).glob(f"{Path(__file__).stem}.cpu_kernel*.nbc"))):
         print(COMPILING, end="", file=sys.stderr, flush=True)
     return compiled
 
 
-def kept(kernel: Callable) -> Callable:
-    """The kernel for Numba to compile and keep on disk; not kept where that isn't possible."""
+@cache
+def converters(dtype: types.Type) -> tuple[Callable, Callable]:
+    """Inner.read and Inner.write for a dtype of q, compiled in a tenth of a second."""
+    VECTORS = CHECKSUM
+
+    def scaled(source, factor, target, size):
+        VECTORS  # noqa: B018
+        multiply(source, 0, factor, target, 0, size)
+
+    given = types.CPointer(dtype)
+    read = c_function(scaled, given, FLOAT32, FLOATS, WHOLE)
+    return read, c_function(scaled, FLOATS, FLOAT32, given, WHOLE)
+
+
+@cache
+def loops(HEAD_SIZE: int, dtype: types.Type) -> tuple[Callable, Callable]:
+    """Inner.score and Inner.add for a head size and a dtype of the cache, compiled in 0.3 s."""
+    VECTORS = CHECKSUM
+
+    def scores(q, k, left, after, num_tokens, group, qk):
+        VECTORS  # noqa: B018
+        score(q, 0, k, 0, left, after, num_tokens, group, qk, 0, HEAD_SIZE)
+
+    def adds(weights, v, left, after, num_tokens, group, accs):
+        VECTORS  # noqa: B018
+        add(weights, 0, v, 0, left, after, num_tokens, group, accs, 0, HEAD_SIZE)
+
+    arguments = FLOATS, types.CPointer(dtype), *[WHOLE] * 4, FLOATS
+    return c_function(scores, *arguments), c_function(adds, *arguments)
+
+
+def c_function(function: Callable, *arguments: types.Type) -> Callable:
+    """Compiled for these types, with an address to call it at."""
+    return kept(partial(cfunc, types.void(*arguments), **ARITHMETIC), function)
+
+
+def kept(compiling: Callable, function: Callable) -> Callable:
+    """The function for Numba to compile and keep on disk; not kept where that isn't possible."""
     try:
-        return njit(cache=True, **COMPILED)(kernel)
+        return compiling(cache=True)(function)
     except RuntimeError:  # no folder that can be written, or no file (a changed copy of this one)
-        return njit(**COMPILED)(kernel)
+        return compiling()(function)

@@ -174,18 +174,18 @@ class Pointer:
         """The address as an int64."""
         return Value(emitting.builder.ptrtoint(self.address, INT64))
 
-    def of_width(self, offset: int, width: int) -> ir.Value:
+    def of_width(self, offset: "Value | int", width: int) -> ir.Value:
         """The address of `width` elements as a pointer to one vector, or to a scalar for 0."""
         address, element = (self + offset).address, STORED[self.dtype]
         vector = ir.VectorType(element, width) if width else element
         return emitting.builder.bitcast(address, vector.as_pointer())
 
-    def load(self, offset: int, width: int = LANES) -> Value:
+    def load(self, offset: "Value | int", width: int = LANES) -> Value:
         """A vector of `width` elements as float32, or the scalar for 0."""
         stored = emitting.builder.load(self.of_width(offset, width), align=self.itemsize)
         return widened(stored, self.dtype)
 
-    def store(self, offset: int, value: Value) -> None:
+    def store(self, offset: "Value | int", value: Value) -> None:
         width = getattr(value.ir.type, "count", 0)
         stored = narrowed(value, self.dtype)
         emitting.builder.store(stored, self.of_width(offset, width), align=self.itemsize)
@@ -355,6 +355,14 @@ def fetch_add(counter: Pointer, amount: int) -> Value:
     return Value(emitting.builder.atomic_rmw("add", counter.address, INT64(amount), "acq_rel"))
 
 
+def call(function: Value, *arguments: Value) -> None:
+    """Call what is compiled at an address."""
+    builder = emitting.builder
+    kind = ir.FunctionType(ir.VoidType(), [argument.ir.type for argument in arguments])
+    pointer = builder.inttoptr(function.ir, kind.as_pointer())
+    builder.call(pointer, [argument.ir for argument in arguments])
+
+
 RETURNED = {None: types.void, Value: types.float32, int: types.int64}
 
 
@@ -377,7 +385,8 @@ def unrolled(function: Callable) -> Callable:
         for parameter in wanted:
             kind, value = left.pop(0)
             if parameter.annotation is Pointer:
-                data = context.make_array(kind)(context, builder, value).data
+                is_array = isinstance(kind, types.Array)
+                data = context.make_array(kind)(context, builder, value).data if is_array else value
                 at_kind, at = left.pop(0)
                 at = context.cast(builder, at, at_kind, types.int64)
                 pointer = builder.bitcast(data, STORED[kind.dtype].as_pointer())
