@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from inspect import getclosurevars, getsource
@@ -73,6 +74,18 @@ def test_a_core_that_is_free_takes_the_shares_of_others() -> None:
         numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
     # each worker's counter went on from its first share to the last, and once more for every core
     assert taken.tolist() == [(i + 1) * 5 // len(taken) + len(taken) for i in range(len(taken))]
+
+
+def test_torch_keeps_its_number_of_threads() -> None:
+    """Numba's threads, when they start, set OpenMP's number, which is torch's too."""
+    code = (
+        "import torch; torch.set_num_threads(1)\n"
+        "from tests.kernels.test_cpu_kernel import mixed, paged_attention_cpu\n"
+        "paged_attention_cpu(**mixed()); print(torch.get_num_threads())"
+    )
+    env = {**os.environ, "OMP_NUM_THREADS": "2", "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout == "1\n", done.stderr
 
 
 def executed(module: ModuleType, text: str) -> ModuleType:

@@ -63,7 +63,7 @@ class CpuBackend:
         runs; they aren't checked again. Raises as paged_attention_cpu.
         """
         require_cpu_inputs(step)
-        num_workers = numba.get_num_threads()
+        num_workers = num_threads()
         if num_shares is None:
             pieces = cut(step, num_workers)
         else:
@@ -151,6 +151,15 @@ def scale_rows(step: DecodeStep, name: str, factor: float = 1.0) -> np.ndarray:
     allowed = f"at most {most:.1e} in the CPU kernel, so that its multiples are finite"
     require(float(rows.abs().max()) <= FLT_MAX, name, scale.tolist(), allowed)
     return rows.float().repeat_interleave(num_heads // num_kv_heads).numpy()
+
+
+def num_threads() -> int:
+    """How many threads Numba has. They start now, if they haven't, and set OpenMP's number of
+    threads, which is torch's too: it gets its own back."""
+    of_torch = torch.get_num_threads()
+    of_numba = numba.get_num_threads()
+    torch.set_num_threads(of_torch)
+    return of_numba
 
 
 @dataclass
