@@ -10,6 +10,7 @@ from pa_tutorial.exercises import attempt
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.exercise import compiled
+from pa_tutorial.kernels import cuda_launch
 from tests.exercises.blank_cells import function_of
 
 HEAD = "@cuda.jit(device=True)\ndef warp_max(value, mask, smallest_mask):\n"
@@ -68,6 +69,24 @@ def test_a_readers_simpler_mask_is_right() -> None:
     simpler = blank.source.replace("if first_token + BLOCK_SIZE > num_tokens:", "if True:")
     assert simpler != blank.source
     assert verdict(blank, function_of(blank, simpler)) == ""
+
+
+def test_a_verdict_takes_one_launch_per_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where memory transactions are counted. A reader waits for each launch."""
+    launches: list[object] = []
+    real = cuda_launch.launch
+
+    def noted(*given: object, **options: object) -> object:
+        launches.append(given)
+        return real(*given, **options)
+
+    monkeypatch.setattr(cuda_launch, "launch", noted)
+    blank = all_blanks()["load_key_by_vec"]
+    right = function_of(blank, blank.source)
+    verdict(blank, right)  # now it is known what ours takes
+    launches.clear()
+    assert verdict(blank, right) == ""
+    assert len(launches) == len(blank.trials())
 
 
 def test_what_is_no_function_is_named() -> None:
