@@ -63,7 +63,7 @@ class BatchedBlocks:
 
     def __init__(self, machine: Machine, indices: Sequence[Index]) -> None:
         self.machine, self.indices, self.num_blocks = machine, indices, len(indices)
-        self.index = tuple(np.repeat(np.array(indices, np.int32), machine.num_threads, axis=0).T)
+        self.index = tuple(np.repeat(np.array(indices, np.int32).T, machine.num_threads, axis=1))
         self.shared: dict[int, Array] = {}
         self.dynamic = self._memory(
             machine.shared_bytes, aligned(machine.static_bytes, LARGEST_ITEM)
@@ -152,8 +152,8 @@ class WideGang(Gang):
             here, all_ = (self._by_block(of.flags).sum(axis=1) for of in (lanes, must))
             if np.any((here > 0) & (here < all_)):
                 raise Fallback
-        further = lanes.flags * self.step  # new arrays, because accesses keep the old ones
-        self.floor, self.now = self.floor + further, self.now + further
+        further = self.step if lanes.everyone else lanes.flags * self.step
+        self.floor, self.now = self.floor + further, self.now + further  # accesses keep the others
         self.low, self.high = int(self.floor.min()), int(self.floor.max())
 
     def _by_block(self, of_lanes: np.ndarray) -> np.ndarray:
