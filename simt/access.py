@@ -61,7 +61,9 @@ def load_vector(
     items, lanes = _locate_vector(frame, array, indices, count, place, "read")
     if lanes.count:
         check(frame, array, items, lanes, place, "read", count)
-    if array.lane is None and frame.gang.machine.memory:  # each vector is a row: it is aligned
+    size, first = count * array.dtype.itemsize, array.memory.address + array.phase
+    if array.lane is None and first % size == 0 and frame.gang.machine.memory:
+        # Aligned vectors are rows of flat.
         rows = array.flat[: len(array.flat) // count * count].reshape(-1, count)
         found = rows[array.places(items, lanes) >> count.bit_length() - 1]
         if lanes.everyone:
