@@ -61,9 +61,11 @@ def load_vector(
     items, lanes = _locate_vector(frame, array, indices, count, place, "read")
     if lanes.count:
         check(frame, array, items, lanes, place, "read", count)
-    if array.lane is None and frame.gang.machine.memory:  # each vector is a row: it is aligned
+    size, first = count * array.dtype.itemsize, array.memory.address + array.phase
+    if array.lane is None and first % size == 0 and frame.gang.machine.memory:
+        # Aligned vectors are rows of flat.
         rows = array.flat[: len(array.flat) // count * count].reshape(-1, count)
-        found = rows[array.places(items, lanes) // count]
+        found = rows[array.places(items, lanes) >> count.bit_length() - 1]
         if lanes.everyone:
             return tuple(found.T)
         result = np.zeros((frame.gang.width, count), array.dtype)
@@ -140,7 +142,7 @@ def _items_inside(
         if type(index) is int:
             if not 0 <= index < size:
                 return None
-        elif size < 0 or np.count_nonzero(index.view(np.uint64) >= size):  # -1 becomes large
+        elif size < 0 or np.maximum.reduce(index.view(np.uint64)) >= size:  # -1 becomes large
             return None
         step = index if stride == 1 else index * stride
         items = step if type(items) is int and items == 0 else items + step

@@ -3,7 +3,9 @@
 No thread block waits for another. So a correct kernel computes the same whether its thread blocks
 run one after another or side by side; side by side, one NumPy call serves them all.
 
-Which launches can't run this way is known before they start: see `may_run_batched`.
+Which launches can't run this way is known before they start: see `may_run_batched`. Atomic
+operations can if nothing shows in which order they came: in shared memory, and in global memory if
+the kernel doesn't use what they return (see WideGang.note_atomic).
 
 Nothing is reported from here. At the first doubt about the kernel this run stops and restores the
 memory. Then the thread blocks run one after another, which finds the mistake and names it. That is
@@ -41,7 +43,9 @@ from simt.races import RACES_WITH
 from simt.snapshots import Index
 from simt.source import Unsupported
 
-LANES = 16384  # of a wide gang, at most, so that its values stay in the processor's cache
+# Of a wide gang, at most, so that its values stay in the processor's cache
+LANES = 16384
+SHARED_BYTES = 1 << 24
 # What an atomic operation returns, and fences, can let thread blocks interact; a line must be
 # printed only once, and the rest are rare.
 ALONE = ("used atomic.", "syncwarp", "syncthreads_", "print")
@@ -63,7 +67,7 @@ class BatchedBlocks:
 
     def __init__(self, machine: Machine, indices: Sequence[Index]) -> None:
         self.machine, self.indices, self.num_blocks = machine, indices, len(indices)
-        self.index = tuple(np.repeat(np.array(indices, np.int32), machine.num_threads, axis=0).T)
+        self.index = tuple(np.repeat(np.array(indices, np.int32).T, machine.num_threads, axis=1))
         self.shared: dict[int, Array] = {}
         self.dynamic = self._memory(
             machine.shared_bytes, aligned(machine.static_bytes, LARGEST_ITEM)
@@ -152,8 +156,8 @@ class WideGang(Gang):
             here, all_ = (self._by_block(of.flags).sum(axis=1) for of in (lanes, must))
             if np.any((here > 0) & (here < all_)):
                 raise Fallback
-        further = lanes.flags * self.step  # new arrays, because accesses keep the old ones
-        self.floor, self.now = self.floor + further, self.now + further
+        further = self.step if lanes.everyone else lanes.flags * self.step
+        self.floor, self.now = self.floor + further, self.now + further  # accesses keep the others
         self.low, self.high = int(self.floor.min()), int(self.floor.max())
 
     def _by_block(self, of_lanes: np.ndarray) -> np.ndarray:
@@ -188,7 +192,7 @@ class WideGang(Gang):
         memory.latest[kind] = max(self.high, memory.latest.get(kind, 0))
 
     def _fall_back_on_races(
-        self, before: np.ndarray, now: np.ndarray, floor: np.ndarray, is_global: bool
+        self, before: np.ndarray, now: np.ndarray, floor: int | np.ndarray, is_global: bool
     ) -> None:
         """Was there another thread in this interval, or one of another thread block?"""
         race = (before != now) & (before >= floor)
@@ -244,7 +248,8 @@ def run_batched(machine: Machine, body: Body, arguments: dict[str, object], at_e
     wide = copy(machine)
     wide.memory, wide.init, wide.race, wide.sync = (True for _ in CHECKS)
     indices = machine.indices
-    each = max(1, LANES // machine.num_threads)
+    shared_bytes = max(machine.static_bytes + machine.shared_bytes, 1)
+    each = max(1, min(LANES // machine.num_threads, SHARED_BYTES // shared_bytes))
     try:
         with np.errstate(all="ignore"):  # as on a GPU, infinity and NaN don't raise
             for first in range(0, len(indices), each):

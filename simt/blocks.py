@@ -110,13 +110,13 @@ class Gang:
         self.first, self.width = first, width
         self.everybody = Lanes(np.ones(width, bool), width)
         self.alive = self.everybody  # has not returned from the kernel
-        self.threads = np.arange(first, first + width) % self.machine.num_threads
         bx, by, _ = self.machine.block
-        self.thread_idx = {
-            "x": (self.threads % bx).astype(np.int32),
-            "y": (self.threads // bx % by).astype(np.int32),
-            "z": (self.threads // (bx * by)).astype(np.int32),
-        }
+        of_block = np.arange(first, min(first + width, self.machine.num_threads))
+        num_blocks = width // len(of_block)  # several in a wide gang
+        self.threads = np.tile(of_block, num_blocks)
+        index = of_block % bx, of_block // bx % by, of_block // (bx * by)
+        each = (np.tile(i.astype(np.int32), num_blocks) for i in index)
+        self.thread_idx = dict(zip("xyz", each, strict=True))
         self.block_idx = dict(zip("xyz", map(np.int32, block.index), strict=True))
         self.locals: dict[int, Array] = {}
         self.way: Way = ()
@@ -221,7 +221,7 @@ class Gang:
             if array.lane is None:
                 array.memory.written.reshape(self.width, -1)[lanes.numbers] = False
             else:
-                array.memory.written.reshape(-1, self.width)[:, lanes.flags] = False
+                array.memory.written.reshape(-1, self.width)[:] &= ~lanes.flags
         return array
 
     def _new_local_array(self, shape: tuple[int, ...], dtype: np.dtype, name: str) -> Array:

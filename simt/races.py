@@ -8,6 +8,9 @@ clock) and knows up to which clock it has waited for each other lane of its warp
 Accesses of different thread blocks are ordered only by fences and atomic operations, see fences.py;
 a fence counts for the clock, too.
 
+A read or an atomic operation is entered only when an access comes that could race with it, because
+in shared memory there is most often a barrier in between, and then it needn't be.
+
 A cell keeps its last write, up to four reads and up to four atomic operations, enough for the next
 access to race with at least one of them. (Where masked syncwarps or fences order some threads, the
 kept ones may all be ordered. So a race can be missed there, rarely; none is ever made up.)

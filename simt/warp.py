@@ -44,8 +44,7 @@ def check_mask(frame: Frame, place: int, mask: Value, what: str) -> None:
     gang, machine = frame.gang, frame.gang.machine
     if not machine.sync:
         return
-    everyone_calls = frame.lanes.count == gang.alive.count
-    if everyone_calls and type(mask) is int and mask & ALL_LANES == ALL_LANES:
+    if type(mask) is int and mask & ALL_LANES == ALL_LANES and _whole_warps(frame):
         return
     for warp, one, callers in groups(frame, mask):
         start = warp * WARP_SIZE - gang.first  # lane of the gang that is lane 0 of the warp
@@ -63,6 +62,18 @@ def check_mask(frame: Frame, place: int, mask: Value, what: str) -> None:
             )
             more = {"other_block": gang.block.index, "other_thread": other}
             gang.find("sync", place, callers[0], f"{why}, but that thread doesn't call it", **more)
+
+
+def _whole_warps(frame: Frame) -> bool:
+    """Do all lanes of a warp that haven't returned call, or none of them?"""
+    gang, lanes = frame.gang, frame.lanes
+    if lanes.count == gang.alive.count:
+        return True
+    if gang.width % WARP_SIZE:
+        return False  # perhaps: look closer
+    missing = gang.alive.flags & ~lanes.flags
+    calls, lacks = (flags.reshape(-1, WARP_SIZE).any(axis=1) for flags in (lanes.flags, missing))
+    return not np.any(calls & lacks)
 
 
 def note(frame: Frame, place: int, kind: str, *source_lanes: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
-from numba import cuda, float32, int32
+from numba import cuda, float32, int16, int32
 
 from simt import Report, Unsupported, launch, program
 from simt.batched_blocks import WideGang
@@ -376,6 +376,28 @@ def test_a_wrong_call_says_the_same(collect: bool, trial: Trial) -> None:
     assert said == alone
     assert "missing 2 required positional arguments" in said
     assert "out[t] = cuda.shfl_sync(t)" in said
+
+
+@pytest.mark.parametrize("num_blocks", [1, 6])
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        # More reads than wait to be entered
+        ("for i in range(40): x += s[t]\ns[t] = x", "s[0], which thread 31 read"),
+        # A write to smaller cells than those of the read
+        (
+            "h = cuda.shared.array(0, int16)\nif t == 1:\n    h[62] = x",
+            "h[62], which thread 0 read",
+        ),
+    ],
+)
+def test_a_read_is_remembered_until_another_lane_writes(
+    lines: str, said: str, num_blocks: int, trial: Trial
+) -> None:
+    start = "s = cuda.shared.array(0, int32)\ns[t] = t\ncuda.syncthreads()\nx = s[31 - t]"
+    late = kernel("out", f"{start}\n{lines}", int32=int32, int16=int16)
+    trial.both(late, num_blocks, 32, lambda: (zeros(1),), shared_bytes=128)
+    assert said in trial.said
 
 
 # A mistake of ours ---------------------------------------------------------------------------

@@ -44,6 +44,20 @@ def test_the_twin_loads_a_vector(order: str) -> None:
     np.testing.assert_array_equal(out, ITEMS[::2] + 10 * ITEMS[1::2])
 
 
+def test_an_aligned_vector_may_begin_at_any_item_of_a_shared_array() -> None:
+    out = zeros(1)
+    lines = """
+        before = cuda.shared.array(1, float32)
+        s = cuda.shared.array(8, float32)  # 4 bytes past a multiple of 8
+        for i in range(8):
+            s[i] = i
+        x, y = load2(s, 1)
+        out[0] = before.size * x + float32(10) * y
+        """
+    assert launch(kernel("out", lines, load2=load2), 1, 1, out).clean
+    assert out[0] == 1 + 10 * 2
+
+
 # A row that starts at an odd item: the index is even, the address is not.
 MORE = np.arange(65, dtype=np.float32)
 
