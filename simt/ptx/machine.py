@@ -6,7 +6,7 @@ the ways join. A basic block is translated once, to Python functions, one per in
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from simt.gpus import WARP_SIZE
 from simt.lanes import Lanes
 from simt.ptx.batches import Doubt, between_blocks, between_threads
+from simt.ptx.endless import FIRST, Watch
 from simt.ptx.memory import Access, Copies, Space
 from simt.ptx.parsing import Instruction, Kernel, PtxError, round_up
 from simt.ptx.registers import Registers
@@ -156,8 +157,7 @@ class Machine:
         self.special = self._special()
         for space in ("shared", "local", "param"):
             self.memory[space].clear()
-        for array in self.registers.kept.values():
-            array.fill(0)
+        self.registers.clear()
 
     def _settle(self) -> None:
         """The threads of a block meet. Raises Doubt if what they did since they last met may be a
@@ -186,38 +186,66 @@ class Machine:
     # Running ----------------------------------------------------------------------------------
 
     def _run_blocks(self, translate: Callable[[Instruction], Step]) -> None:
-        instructions = self.kernel.instructions
-        for _ in range(self.max_steps):
-            at = int(
-                np.where(self.meeting, MEETING, self.next).min()
-                if self.some_meet
-                else self.next.min()
-            )
+        watch = Watch(self.kernel, self.ends, self.registers)
+        for number in range(self.max_steps):
+            at = self._lowest()
             if at == DONE:
                 return
-            if at == MEETING and self.batched:
-                raise Doubt
-            if at == MEETING and "sync" in self.checks:
-                raise self._missing()
-            if at == MEETING:  # they go on without the others
-                self.meeting[:], self.some_meet, self.goes_on = False, False, True
-                continue
-            if at == WAITING:
+            if at == MEETING:
+                self._go_on()
+            elif at == WAITING:
                 self._open_barrier()
-                continue
-            if at not in self.steps:
-                self.steps[at] = list(map(translate, instructions[at : self.ends[at]]))
-            lanes = self.lanes(self.next == at)
-            if self.some_meet:
-                self.meeting[lanes.flags] = False
-                self.some_meet = self.meeting.any()
-            self.num_issued[at] += self.num_warps(lanes)
-            self.go(lanes, self.ends[at] if self.ends[at] < len(instructions) else DONE)
-            for step in self.steps[at]:
-                step(lanes)
-            self.goes_on = False
+            elif number >= FIRST and watch.is_endless(number, at, *self._state()):
+                raise self._endless(watch.visited)
+            else:
+                self._execute(at, translate)
         what = f"still running after {self.max_steps:,} basic blocks"
-        raise PtxFault("sync", what, instructions[at])
+        raise PtxFault("sync", what, self.kernel.instructions[at])
+
+    def _lowest(self) -> int:
+        counters = np.where(self.meeting, MEETING, self.next) if self.some_meet else self.next
+        return int(counters.min())
+
+    def _execute(self, at: int, translate: Callable[[Instruction], Step]) -> None:
+        """The basic block that begins there, by all threads that are there."""
+        instructions, end = self.kernel.instructions, self.ends[at]
+        if at not in self.steps:
+            self.steps[at] = list(map(translate, instructions[at:end]))
+        lanes = self.lanes(self.next == at)
+        if self.some_meet:
+            self.meeting[lanes.flags] = False
+            self.some_meet = self.meeting.any()
+        self.num_issued[at] += self.num_warps(lanes)
+        self.go(lanes, end if end < len(instructions) else DONE)
+        for step in self.steps[at]:
+            step(lanes)
+        self.goes_on = False
+
+    def _go_on(self) -> None:
+        """Some lanes wait for others of their warp, and nobody else can go on."""
+        if self.batched:
+            raise Doubt
+        if "sync" in self.checks:
+            raise self._missing()
+        self.meeting[:], self.some_meet, self.goes_on = False, False, True
+
+    def _state(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Where the threads are, and what memory holds."""
+        memory = [space.data for space in self.memory.values()]
+        return [self.next, self.resume, self.meeting, np.array(self.goes_on)], memory
+
+    def _endless(self, visited: Collection[int]) -> PtxFault:
+        """No thread that has its turn ever leaves these basic blocks."""
+        first, labels = min(visited), self.kernel.labels
+        label = "".join(f" at {name}" for name, number in labels.items() if number == first)
+        inside = np.isin(self.next, list(visited))
+        does = f"goes round the loop{label} for ever: no turn changes what could end it"
+        what = f"{self.name(int(np.argmax(inside)))} {does}"
+        waits = (self.next < MEETING) & ~inside
+        if waits.any():
+            what += f" (and {self.name(int(np.argmax(waits)))} waits until it has left)"
+        block = self.kernel.instructions[first : self.ends[first]]
+        return PtxFault("sync", what, next((one for one in block if one.source), block[0]))
 
     @cached_property
     def ends(self) -> dict[int, int]:

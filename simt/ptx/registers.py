@@ -8,7 +8,7 @@ more, so that the arrays in use fit into the processor's cache.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -27,10 +27,12 @@ class Uses:
         first, *rest = one.operands or ("",)
         if one.opcode in WITHOUT_RESULT or first.startswith("["):
             first, rest = "", one.operands
-        self.writes = [word for word in WORD.findall(first) if word in types]
-        self.reads = [word for word in WORD.findall(" ".join((one.guard, *rest))) if word in types]
+        texts = one.guard, first, " ".join(rest)
+        self.guard, self.writes, self.reads = (
+            [word for word in WORD.findall(text) if word in types] for text in texts
+        )
         if one.guard:
-            self.reads += self.writes
+            self.reads += self.guard + self.writes
 
 
 Block = Sequence[Uses]  # of the instructions of a basic block
@@ -41,8 +43,7 @@ class Registers(dict[str, np.ndarray]):
 
     uses     of each instruction
     scratch  names of the registers that every basic block writes before it reads them
-    kept     type in NumPy -> [registers, num_threads], all others
-    rows     name of a kept register -> its row there
+    kept     names of all others
     """
 
     def __init__(self, kernel: Kernel, ends: Mapping[int, int], num_threads: int) -> None:
@@ -54,34 +55,36 @@ class Registers(dict[str, np.ndarray]):
             name: "?" if type_ == "pred" else f"u{size_of(type_)}"
             for name, type_ in kernel.registers.items()
         }
-        self.rows = _rows_of_kept(blocks, types)
-        rows = _rows_of_scratch(blocks, types, self.rows)
+        self.kept = _read_first(blocks)
+        rows = _rows_of_scratch(blocks, types, self.kept)
         self.scratch = frozenset(rows)
-        self.kept = _arrays(self.rows, types, num_threads)
-        scratch = _arrays(rows, types, num_threads)
-        self.update({name: self.kept[types[name]][row] for name, row in self.rows.items()})
+        sizes: Counter[str] = Counter()
+        for name, row in rows.items():
+            sizes[types[name]] = max(sizes[types[name]], row + 1)
+        scratch = {type_: np.zeros((size, num_threads), type_) for type_, size in sizes.items()}
+        self.update({name: np.zeros(num_threads, types[name]) for name in self.kept})
         self.update({name: scratch[types[name]][row] for name, row in rows.items()})
 
+    def clear(self) -> None:
+        for name in self.kept:
+            self[name].fill(0)
 
-def _rows_of_kept(blocks: Iterable[Block], types: Mapping[str, str]) -> dict[str, int]:
-    """Of the registers that some basic block reads before it writes them."""
-    rows: dict[str, int] = {}
-    num_rows: Counter[str] = Counter()
+
+def _read_first(blocks: Iterable[Block]) -> frozenset[str]:
+    """The registers that some basic block reads before it writes them."""
+    found: set[str] = set()
     for block in blocks:
         written: set[str] = set()
         for one in block:
-            for name in one.reads:
-                if name not in written and name not in rows:
-                    rows[name] = num_rows[types[name]]
-                    num_rows[types[name]] += 1
+            found.update(name for name in one.reads if name not in written)
             written.update(one.writes)
-    return rows
+    return frozenset(found)
 
 
 def _rows_of_scratch(
-    blocks: Sequence[Block], types: Mapping[str, str], kept: Mapping[str, int]
+    blocks: Sequence[Block], types: Mapping[str, str], kept: Collection[str]
 ) -> dict[str, int]:
-    """Of all others. What several basic blocks use gets a row of its own."""
+    """Register -> its row among those of its type. What several basic blocks use has its own."""
     rows: dict[str, int] = {}
     num_rows: Counter[str] = Counter()
     uses_of = Counter(name for block in blocks for name in {n for one in block for n in one.writes})
@@ -105,13 +108,3 @@ def _rows_of_scratch(
                 if last[name] == n and name in rows and uses_of[name] == 1:
                     free.setdefault(types[name], []).append(rows[name])
     return rows
-
-
-def _arrays(
-    rows: Mapping[str, int], types: Mapping[str, str], num_threads: int
-) -> dict[str, np.ndarray]:
-    """Type -> [rows, num_threads]."""
-    sizes: Counter[str] = Counter()
-    for name, row in rows.items():
-        sizes[types[name]] = max(sizes[types[name]], row + 1)
-    return {type_: np.zeros((size, num_threads), type_) for type_, size in sizes.items()}
