@@ -20,8 +20,7 @@ WITHOUT_RESULT = ("st", "red", "bra", "bar", "barrier", "cp", "stmatrix")
 
 
 class Uses:
-    """The registers that an instruction reads, its guard among them, and those that it writes. A
-    thread that the guard holds back keeps its old number: it is read, too."""
+    """The registers that an instruction reads, its guard among them, and those that it writes."""
 
     def __init__(self, one: Instruction, types: Mapping[str, str]) -> None:
         first, *rest = one.operands or ("",)
@@ -31,8 +30,7 @@ class Uses:
         self.guard, self.writes, self.reads = (
             [word for word in WORD.findall(text) if word in types] for text in texts
         )
-        if one.guard:
-            self.reads += self.guard + self.writes
+        self.reads += self.guard
 
 
 Block = Sequence[Uses]  # of the instructions of a basic block
@@ -42,7 +40,8 @@ class Registers(dict[str, np.ndarray]):
     """Name -> [num_threads].
 
     uses     of each instruction
-    scratch  names of the registers that every basic block writes before it reads them
+    scratch  names of the registers that every basic block writes before it reads them, for all
+             threads that execute it
     kept     names of all others
     """
 
@@ -55,7 +54,7 @@ class Registers(dict[str, np.ndarray]):
             name: "?" if type_ == "pred" else f"u{size_of(type_)}"
             for name, type_ in kernel.registers.items()
         }
-        self.kept = _read_first(blocks)
+        self.kept = _kept(blocks)
         rows = _rows_of_scratch(blocks, types, self.kept)
         self.scratch = frozenset(rows)
         sizes: Counter[str] = Counter()
@@ -70,13 +69,14 @@ class Registers(dict[str, np.ndarray]):
             self[name].fill(0)
 
 
-def _read_first(blocks: Iterable[Block]) -> frozenset[str]:
-    """The registers that some basic block reads before it writes them."""
+def _kept(blocks: Iterable[Block]) -> frozenset[str]:
+    """The registers that some basic block reads before it writes them, or writes under a guard."""
     found: set[str] = set()
     for block in blocks:
         written: set[str] = set()
         for one in block:
             found.update(name for name in one.reads if name not in written)
+            found.update(one.writes if one.guard else ())
             written.update(one.writes)
     return frozenset(found)
 
