@@ -24,6 +24,7 @@ from simt.launch_options import (
 from simt.machine import CHECKS, MAX_STATIC_SHARED
 from simt.ptx.accesses import space_of
 from simt.ptx.batches import Doubt, may_run_in_batches
+from simt.ptx.endless import Watch
 from simt.ptx.instructions import Translator
 from simt.ptx.machine import Machine, PtxFault
 from simt.ptx.memory import WINDOWS, Access, GlobalMemory, Region, Space
@@ -175,7 +176,7 @@ def run_ptx(
         machine = Machine(
             parsed, grid, block, entry, memory.space, checks, max_steps, shared_bytes, kept, batched
         )
-        machine.run(Translator(machine).step)
+        machine.run(Translator(machine).step, Watch(machine).look)
         memory.copy_back()
         return PtxReport(machine, memory, _by_class(machine), function)
 

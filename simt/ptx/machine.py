@@ -6,7 +6,7 @@ the ways join. A basic block is translated once, to Python functions, one per in
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from simt.gpus import WARP_SIZE
 from simt.lanes import Lanes
 from simt.ptx.batches import Doubt, between_blocks, between_threads
-from simt.ptx.endless import FIRST, Watch
 from simt.ptx.memory import Access, Copies, Space
 from simt.ptx.parsing import Instruction, Kernel, PtxError, round_up
 from simt.ptx.registers import Registers
@@ -126,10 +125,13 @@ class Machine:
         most = max(1, BATCH // self.per_block) if batched else 1
         return -(-total // -(-total // most))  # as many in each batch
 
-    def run(self, translate: Callable[[Instruction], Step]) -> None:
+    def run(
+        self, translate: Callable[[Instruction], Step], look: Callable[[int, int], None]
+    ) -> None:
         """Run all thread blocks. Raises PtxFault for the first mistake, or Doubt.
 
         translate  makes the step of an instruction
+        look       looks for loops that never end, see endless.py
         """
         interval, births = 1, [] if any(map(is_fence, self.kernel.instructions)) else None
         for first in range(0, int(np.prod(self.grid)), self.num_blocks):
@@ -137,7 +139,7 @@ class Machine:
             if "race" in self.checks and not self.batched:
                 self.ordering = Ordering(self.per_block, interval, births)
             with np.errstate(all="ignore"):
-                self._run_blocks(translate)
+                self._run_blocks(translate, look)
             interval = self.ordering.interval + 1 if self.ordering else interval
             if self.batched:
                 self._settle()
@@ -185,8 +187,9 @@ class Machine:
 
     # Running ----------------------------------------------------------------------------------
 
-    def _run_blocks(self, translate: Callable[[Instruction], Step]) -> None:
-        watch = Watch(self.kernel, self.ends, self.registers)
+    def _run_blocks(
+        self, translate: Callable[[Instruction], Step], look: Callable[[int, int], None]
+    ) -> None:
         for number in range(self.max_steps):
             at = self._lowest()
             if at == DONE:
@@ -195,9 +198,8 @@ class Machine:
                 self._go_on()
             elif at == WAITING:
                 self._open_barrier()
-            elif number >= FIRST and watch.is_endless(number, at, *self._state()):
-                raise self._endless(watch.visited)
             else:
+                look(number, at)
                 self._execute(at, translate)
         what = f"still running after {self.max_steps:,} basic blocks"
         raise PtxFault("sync", what, self.kernel.instructions[at])
@@ -228,24 +230,6 @@ class Machine:
         if "sync" in self.checks:
             raise self._missing()
         self.meeting[:], self.some_meet, self.goes_on = False, False, True
-
-    def _state(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Where the threads are, and what memory holds."""
-        memory = [space.data for space in self.memory.values()]
-        return [self.next, self.resume, self.meeting, np.array(self.goes_on)], memory
-
-    def _endless(self, visited: Collection[int]) -> PtxFault:
-        """No thread that has its turn ever leaves these basic blocks."""
-        first, labels = min(visited), self.kernel.labels
-        label = "".join(f" at {name}" for name, number in labels.items() if number == first)
-        inside = np.isin(self.next, list(visited))
-        does = f"goes round the loop{label} for ever: no turn changes what could end it"
-        what = f"{self.name(int(np.argmax(inside)))} {does}"
-        waits = (self.next < MEETING) & ~inside
-        if waits.any():
-            what += f" (and {self.name(int(np.argmax(waits)))} waits until it has left)"
-        block = self.kernel.instructions[first : self.ends[first]]
-        return PtxFault("sync", what, next((one for one in block if one.source), block[0]))
 
     @cached_property
     def ends(self) -> dict[int, int]:

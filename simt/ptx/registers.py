@@ -20,14 +20,16 @@ WITHOUT_RESULT = ("st", "red", "bra", "bar", "barrier", "cp", "stmatrix")
 
 
 class Uses:
-    """The registers that an instruction reads, its guard among them, and those that it writes."""
+    """The registers that an instruction reads, those of its guard and of its address among them,
+    and those that it writes."""
 
     def __init__(self, one: Instruction, types: Mapping[str, str]) -> None:
         first, *rest = one.operands or ("",)
         if one.opcode in WITHOUT_RESULT or first.startswith("["):
             first, rest = "", one.operands
-        texts = one.guard, first, " ".join(rest)
-        self.guard, self.writes, self.reads = (
+        places = " ".join(operand for operand in one.operands if operand.startswith("["))
+        texts = one.guard, first, " ".join(rest), places
+        self.guard, self.writes, self.reads, self.address = (
             [word for word in WORD.findall(text) if word in types] for text in texts
         )
         self.reads += self.guard
