@@ -199,10 +199,11 @@ class Machine:
             elif at == WAITING:
                 self._open_barrier()
             else:
+                last = at
                 look(number, at)
                 self._execute(at, translate)
         what = f"still running after {self.max_steps:,} basic blocks"
-        raise PtxFault("sync", what, self.kernel.instructions[at])
+        raise PtxFault("sync", what, self.kernel.instructions[last])
 
     def _lowest(self) -> int:
         counters = np.where(self.meeting, MEETING, self.next) if self.some_meet else self.next
