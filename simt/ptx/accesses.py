@@ -10,11 +10,12 @@ from collections.abc import Callable
 import numpy as np
 
 from simt.gpus import WARP_SIZE
+from simt.lanes import Lanes
 from simt.ptx import numbers
-from simt.ptx.machine import Lanes, PtxFault, Step
+from simt.ptx.machine import EVERY_LANE, PtxFault, Step
 from simt.ptx.memory import WINDOWS, Space
 from simt.ptx.numbers import DTYPES
-from simt.ptx.operands import Operands, Read, parts_of
+from simt.ptx.operands import Operands, Read, Write, is_constant, parts_of
 from simt.ptx.parsing import Instruction
 
 ATOMIC = {
@@ -25,7 +26,6 @@ ATOMIC = {
     "cas": lambda old, expected, new: new if old == expected else old,
 }
 DEPTHS = {"m16n8k8": 8, "m16n8k16": 16}
-EVERY_LANE = np.uint32(0xFFFFFFFF)
 COPIES = ("ca", "cg", "commit_group", "wait_group", "wait_all")
 SPACES = ("global", "shared", "local", "param")
 # What their names may have besides: hints for caches, and order beyond that of barriers.
@@ -51,7 +51,7 @@ class Accesses(Operands):
 
         def run(lanes: Lanes) -> None:
             lanes = self.machine.meet(one, members(), lanes)
-            if lanes.any():
+            if lanes.count:
                 step(lanes)
 
         return run
@@ -65,7 +65,8 @@ class Accesses(Operands):
         write, lane = self.write(target, "u32"), self.machine.lane
         write_there = self.write(there, "pred") if there else None
 
-        def run(lanes: Lanes) -> None:
+        def sources() -> tuple[np.ndarray, ...]:
+            """The threads that are read from, whether they are those meant, and in the mask."""
             distance, clamp = (np.asarray(read()).astype(np.int64) for read in (b, c))
             distance, segment, clamp = distance & 31, clamp >> 8 & 31, clamp & 31
             last = lane & segment | clamp & ~segment
@@ -77,8 +78,14 @@ class Accesses(Operands):
             }[mode]
             inside = from_ >= last if mode == "up" else from_ <= last
             threads = np.arange(len(lane)) - lane + np.where(inside, from_, lane)
-            named = members() >> (threads % WARP_SIZE).astype(np.uint32) & 1 == 1
-            if "sync" in self.machine.checks and (lanes & ~(lanes[threads] & named)).any():
+            return threads, inside, members() >> (threads % WARP_SIZE).astype(np.uint32) & 1 == 1
+
+        always = sources() if all(map(is_constant, (b, c, members))) else None
+
+        def run(lanes: Lanes) -> None:
+            threads, inside, named = always or sources()
+            here = named if lanes.everyone else ~lanes.flags | lanes.flags[threads] & named
+            if "sync" in self.machine.checks and not here.all():
                 raise PtxFault("sync", "a lane reads from one that isn't here, or not named", one)
             write(np.broadcast_to(value(), len(lane))[threads], lanes)
             if write_there:
@@ -88,7 +95,7 @@ class Accesses(Operands):
 
     def _active_mask(self, one: Instruction) -> Step:
         write = self.write(one.operands[0], "u32")
-        return lambda lanes: write(self.machine.ballot(lanes), lanes)
+        return lambda lanes: write(self.machine.ballot(lanes.flags), lanes)
 
     def _vote(self, one: Instruction) -> Step:
         mode, type_ = one.words[2], one.words[-1]
@@ -98,8 +105,8 @@ class Accesses(Operands):
         write = self.write(one.operands[0], "u32" if mode == "ballot" else type_)
 
         def run(lanes: Lanes) -> None:
-            yes = self.machine.ballot(np.broadcast_to(holds(), len(lanes)) & lanes) & members()
-            no = self.machine.ballot(~np.broadcast_to(holds(), len(lanes)) & lanes) & members()
+            yes = self.machine.ballot(holds() & lanes.flags) & members()
+            no = self.machine.ballot(~holds() & lanes.flags) & members()
             results = {
                 "ballot": yes,
                 "any": yes != 0,
@@ -129,7 +136,7 @@ class Accesses(Operands):
 
         def run(lanes: Lanes) -> None:
             first, second = (np.stack([read() for read in each], axis=1) for each in (left, right))
-            third = [np.broadcast_to(read(), len(lanes)) for read in added]
+            third = [np.broadcast_to(read(), self.machine.num_threads) for read in added]
             result = numbers.matrix_product(first, second, np.stack(third, axis=1))
             for n, write in enumerate(writes):
                 write(result[:, n], lanes)
@@ -149,9 +156,9 @@ class Accesses(Operands):
         access = self._put_rows(names, turned) if is_store else self._take_rows(names, turned)
 
         def run(lanes: Lanes) -> None:
-            has_row = lanes & (self.machine.lane < 8 * len(names))
+            has_row = self.machine.among(lanes, self.machine.lane < 8 * len(names))
             memory, places = place(has_row)
-            access(memory, places[:, None] + np.arange(16), has_row, lanes)
+            access(memory, places[:, None] + np.arange(16), has_row.flags, lanes)
 
         return self._together(one, lambda: EVERY_LANE, run)
 
@@ -185,16 +192,18 @@ class Accesses(Operands):
 
     # Memory -----------------------------------------------------------------------------------
 
-    def _address(self, operand: str) -> Read:
-        """The addresses of all threads."""
+    def _address(self, operand: str, window: int = 0) -> Read:
+        """The addresses of all threads, within the space that has the window."""
         base, offset = PLACE.fullmatch(operand).groups()
-        offset = int(offset or "0", 0)
+        offset = int(offset or "0", 0) - window
         if base in self.kernel.variables:
             number = self.kernel.variables[base].offset + offset
             places = np.full(self.machine.num_threads, number, np.int64)
             return lambda: places
         type_ = f"u{8 * self.machine.registers[base].itemsize}"
         read, moved = self.read(base, type_), DTYPES[type_].type(offset % 2 ** int(type_[1:]))
+        if type_ == "u64":
+            return lambda: (read() + moved).view(np.int64)
         return lambda: (read() + moved).astype(np.int64)  # wraps around in 32 bits, too
 
     def _place(
@@ -205,15 +214,15 @@ class Accesses(Operands):
         space      "" if the addresses are generic
         num_bytes  that a lane accesses
         """
-        address = self._address(operand)
+        address = self._address(operand, WINDOWS["global"] if space == "global" else 0)
         variable = self.kernel.variables.get(PLACE.fullmatch(operand)[1])
         if space == "param" and variable:
             space = variable.space
 
         def place(lanes: Lanes) -> tuple:
-            addresses = address()[lanes]
+            addresses = address() if lanes.everyone else address()[lanes.numbers]
             here = space or NAMES_OF_WINDOWS[np.searchsorted(STARTS, addresses[0], side="right")]
-            if not space or here == "global":
+            if not space:
                 addresses = addresses - WINDOWS[here]
             return self.machine.locate(one, kind, here, addresses, num_bytes, lanes)
 
@@ -228,8 +237,8 @@ class Accesses(Operands):
 
         def run(lanes: Lanes) -> None:
             spaces = np.searchsorted(STARTS, address(), side="right")
-            for number in np.unique(spaces[lanes]):
-                step(lanes & (spaces == number))
+            for number in np.unique(spaces[lanes.numbers]):
+                step(self.machine.among(lanes, spaces == number))
 
         return run
 
@@ -253,22 +262,42 @@ class Accesses(Operands):
                 memory, places = place(lanes)
                 items, first = memory.items(raw), places // dtype.itemsize
                 for n, read in enumerate(reads):
-                    value = np.broadcast_to(read(), len(lanes))[lanes]
-                    items[first + n] = np.ascontiguousarray(value).view(raw)
+                    value = np.broadcast_to(read(), self.machine.num_threads)[lanes.numbers]
+                    items[first + n] = value.view(raw)
                 memory.write(places, num_bytes)
 
             return self._space_by_space(one, operand, store)
-        writes = [self.write(name, type_) for name in parts]
-        values = np.zeros(self.machine.num_threads, raw)
+        loaded = [self._loaded(name, type_) for name in parts]
 
         def load(lanes: Lanes) -> None:
             memory, places = place(lanes)
             items, first = memory.items(raw), places // dtype.itemsize
-            for n, write in enumerate(writes):
-                values[lanes] = items[first + n]
-                write(values.view(dtype), lanes)
+            for n, put in enumerate(loaded):
+                put(items.take(first + n if n else first).view(dtype), lanes)
 
         return self._space_by_space(one, operand, load)
+
+    def _loaded(self, target: str, type_: str) -> Write:
+        """Keeps the lanes' numbers in a register, given those of the active lanes."""
+        if target == "_":
+            return lambda _value, _lanes: None
+        if numbers.narrow(type_):
+            every, write = (
+                np.zeros(self.machine.num_threads, DTYPES[type_]),
+                self.write(target, type_),
+            )
+
+            def put(value: np.ndarray, lanes: Lanes) -> None:
+                every[lanes.numbers] = value
+                write(every, lanes)
+
+            return put
+        view = self._view(target, type_)
+
+        def put(value: np.ndarray, lanes: Lanes) -> None:
+            view[... if lanes.everyone else lanes.numbers] = value
+
+        return put
 
     def _copy(self, one: Instruction) -> Step:
         """cp.async: the bytes arrive at once, but count as written when their thread has waited."""
@@ -276,7 +305,7 @@ class Accesses(Operands):
         if one.words[1] != "async" or what not in COPIES or "L2::cache_hint" in one.words:
             raise one.unknown()
         if what == "commit_group":
-            return lambda lanes: machine.copies.commit(lanes)
+            return lambda lanes: machine.copies.commit(lanes.flags)
         if what.startswith("wait"):
             most = int(one.operands[0], 0) if what == "wait_group" else None
             return lambda lanes: machine.wait_for_copies(most, lanes)
@@ -290,16 +319,16 @@ class Accesses(Operands):
 
         def copy(lanes: Lanes) -> None:
             values = np.zeros((machine.num_threads, num_bytes), np.uint8)
-            read = lanes & (taken() != 0)
-            if (read & (taken() != num_bytes)).any():  # a part of the bytes
+            read = machine.among(lanes, taken() != 0)
+            if machine.among(read, taken() != num_bytes).count:  # a part of the bytes
                 raise one.unknown()
-            if read.any():
+            if read.count:
                 memory, places = from_(read)
-                values[read] = memory.data[places[:, None] + np.arange(num_bytes)]
+                values[read.numbers] = memory.data[places[:, None] + np.arange(num_bytes)]
             memory, places = to(lanes)
             places = places[:, None] + np.arange(num_bytes)
-            memory.data[places], memory.written[places] = values[lanes], False
-            machine.copies.add(one, np.flatnonzero(lanes), places)
+            memory.data[places], memory.written[places] = values[lanes.numbers], False
+            machine.copies.add(one, lanes.numbers, places)
 
         return copy
 
@@ -321,11 +350,11 @@ class Accesses(Operands):
         def run(lanes: Lanes) -> None:
             memory, places = place(lanes)
             items = memory.items(dtype)
-            values = [np.broadcast_to(read(), len(lanes)) for read in reads]
+            values = [np.broadcast_to(read(), self.machine.num_threads) for read in reads]
             combine = ATOMIC[operation]
             if (operation, type_, memory.name) == ("add", "f32", "global"):
                 combine = numbers.flushed_sum
-            for thread, at in zip(np.flatnonzero(lanes), places // dtype.itemsize, strict=True):
+            for thread, at in zip(lanes.numbers, places // dtype.itemsize, strict=True):
                 old[thread] = items[at]
                 items[at] = combine(old[thread], *(value[thread] for value in values))
             if write:

@@ -12,12 +12,13 @@ from inspect import signature
 import numpy as np
 
 from simt.gpus import WARP_SIZE
+from simt.lanes import Lanes
 from simt.ptx import numbers
 from simt.ptx.accesses import Accesses, space_of
-from simt.ptx.machine import DONE, FENCES, Lanes, PtxFault, Step
+from simt.ptx.machine import DONE, FENCES, PtxFault, Step
 from simt.ptx.memory import WINDOWS
 from simt.ptx.numbers import DTYPES, WIDER, size_of
-from simt.ptx.operands import Read, parts_of
+from simt.ptx.operands import Fixed, Read, is_constant, parts_of
 from simt.ptx.parsing import Instruction, PtxError
 
 COMPARISONS = {
@@ -31,20 +32,28 @@ INTEGER = {
     **{"min": np.minimum, "max": np.maximum, "neg": np.negative, "abs": np.abs},
     **{"div": numbers.quotient, "rem": np.fmod},
 }
+FMA = numbers.fma.ufunc  # of NumPy's kind, so that it can write in place
 FLOAT = {
-    **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": numbers.fma},
-    **{"mad": numbers.fma, "min": numbers.lesser, "max": numbers.greater},
+    **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": FMA},
+    **{"mad": FMA, "min": numbers.lesser, "max": numbers.greater},
     **{"neg": np.negative, "abs": np.abs, "copysign": lambda a, b: np.copysign(b, a)},
     **{"div": np.divide, "rcp": np.reciprocal, "sqrt": np.sqrt, "ex2": numbers.exp2},
     **{"rsqrt": lambda a: 1 / np.sqrt(a), "lg2": np.log2, "tanh": np.tanh},
     **{"sin": np.sin, "cos": np.cos},
 }
+NEAR = {"shl": np.left_shift, "shr": np.right_shift}  # by less than the width
 BITS = {
     **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert},
     **{"shl": numbers.shifted_left, "shr": numbers.shifted_right},
     **{"popc": numbers.count_ones, "clz": numbers.count_leading_zeros},
     **{"lop3": numbers.lut3, "prmt": numbers.permuted_bytes, "brev": numbers.reversed_bits},
     **{"bfe": numbers.bits_of, "bfi": numbers.with_bits},
+}
+# Those that have a method of their own.
+OWN = {
+    **{"mov": "_mov", "cvta": "_cvta", "cvt": "_cvt", "setp": "_setp", "selp": "_selp"},
+    **{"shf": "_funnel", "shfl": "_shuffle", "vote": "_vote", "activemask": "_active_mask"},
+    **{"mma": "_mma", "cp": "_copy", "ldmatrix": "_matrices", "stmatrix": "_matrices"},
 }
 NOTHING_TO_DO = ("nanosleep", "pragma", "call")
 
@@ -72,11 +81,11 @@ class Translator(Accesses):
             raise instruction.unknown() from error
 
     def _guarded(self, instruction: Instruction, step: Step) -> Step:
-        guard = self.predicate(instruction.guard)
+        guard, machine = self.predicate(instruction.guard), self.machine
 
         def run(lanes: Lanes) -> None:
-            lanes = lanes & guard()
-            if lanes.any():
+            lanes = machine.among(lanes, guard())
+            if lanes.count:
                 step(lanes)
 
         return run
@@ -96,16 +105,8 @@ class Translator(Accesses):
             return self._load_or_store(one)
         if opcode in ("atom", "red"):
             return self._atomic(one)
-        own = {
-            **{"mov": self._mov, "cvta": self._cvta, "cvt": self._cvt, "setp": self._setp},
-            **{"selp": self._selp, "shf": self._funnel},
-            **{"shfl": self._shuffle, "vote": self._vote},
-            **{"mma": self._mma, "cp": self._copy},
-            **dict.fromkeys(("ldmatrix", "stmatrix"), self._matrices),
-            "activemask": self._active_mask,
-        }
-        if opcode in own:
-            return own[opcode](one)
+        if opcode in OWN:
+            return getattr(self, OWN[opcode])(one)
         if opcode in BITS:
             return self._bits(one)
         return self._float(one) if one.type.startswith(("f", "bf")) else self._integer(one)
@@ -130,20 +131,18 @@ class Translator(Accesses):
         there = next(labels[n] for n in one.operands if n in labels) if opcode == "bra" else DONE
         there = there if there < len(self.kernel.instructions) else DONE
 
-        def go(lanes: Lanes) -> None:
-            machine.next[lanes] = there
-
-        return go
+        return lambda lanes: machine.go(lanes, there)
 
     def _sync_warp(self, one: Instruction) -> Step:
         members = self.read(one.operands[0], "u32")
 
         def run(lanes: Lanes) -> None:
-            order, masks = self.machine.ordering, np.broadcast_to(members(), len(lanes))
-            for warp in np.unique(np.flatnonzero(lanes) // WARP_SIZE) if order else ():
+            order, flags = self.machine.ordering, lanes.flags
+            masks = np.broadcast_to(members(), len(flags))
+            for warp in np.unique(lanes.numbers // WARP_SIZE) if order else ():
                 its = slice(warp * WARP_SIZE, (warp + 1) * WARP_SIZE)
-                for mask in np.unique(masks[its][lanes[its]]):
-                    order.syncwarp(int(warp), np.flatnonzero(lanes[its] & (masks[its] == mask)))
+                for mask in np.unique(masks[its][flags[its]]):
+                    order.syncwarp(int(warp), np.flatnonzero(flags[its] & (masks[its] == mask)))
 
         return self._together(one, members, run)
 
@@ -181,6 +180,8 @@ class Translator(Accesses):
         if is_fma and type_ == "f32" and "rm" in words:
             function, allowed = numbers.fma_down, ["rm", "ftz", "sat"]
         one.require(*allowed, operands=1 + num_values(function))
+        if not flush and "sat" not in words:
+            return self._result(one.operands[0], type_, function, *self._reads(one, type_))
 
         def compute(*values: np.ndarray) -> np.ndarray:
             values = [numbers.flushed(value) for value in values] if flush else values
@@ -198,6 +199,9 @@ class Translator(Accesses):
             count = 1 if opcode != "bfi" else 2
             reads = [self.read(operand, type_) for operand in one.operands[1 : 1 + count]]
             reads += [self.read(operand, "u32") for operand in one.operands[1 + count :]]
+            if opcode in NEAR and is_constant(reads[1]) and reads[1]() < 8 * size_of(type_):
+                near = Fixed(reads[1]().astype(DTYPES[type_]))
+                return self._result(one.operands[0], result, NEAR[opcode], reads[0], near)
             values = [lambda read=read: np.atleast_1d(read()) for read in reads]
             return self._result(one.operands[0], result, BITS[opcode], *values)
         if opcode == "lop3":
@@ -224,9 +228,7 @@ class Translator(Accesses):
     def _mov(self, one: Instruction) -> Step:
         target, source = one.operands
         if not (target.startswith("{") or source.startswith("{")):
-            return self._result(
-                one.operands[0], one.type, lambda value: value, self.read(source, one.type)
-            )
+            return self._move(target, one.type, self.read(source, one.type))
         parts = parts_of(source if source.startswith("{") else target)
         part = f"u{8 * size_of(one.type) // len(parts)}"
         whole = f"u{8 * size_of(one.type)}"
@@ -239,6 +241,14 @@ class Translator(Accesses):
 
             return self._result(target, whole, pack, *reads)
         read, writes = self.read(source, whole), [self.write(name, part) for name in parts]
+        if isinstance(read, Fixed) and read.array.ndim:
+            pieces = read.array.view(DTYPES[part]).reshape(-1, len(parts))
+
+            def unpack_in_place(lanes: Lanes) -> None:
+                for number, write in enumerate(writes):
+                    write(pieces[:, number], lanes)
+
+            return unpack_in_place
 
         def unpack(lanes: Lanes) -> None:
             pieces = np.ascontiguousarray(np.atleast_1d(read())).view(DTYPES[part])
@@ -265,6 +275,9 @@ class Translator(Accesses):
         is_integer = target[0] in "us"
         modifiers = ("rn", "ftz") if is_integer else ("rn", "ftz", "sat")
         one.require(*modifiers, *numbers.ROUNDINGS, target, operands=2)
+        plain = not (rounding or flush or "sat" in one.words or numbers.narrow(target))
+        if plain and (source[0] in "us" or not is_integer):
+            return self._move(one.operands[0], target, self.read(one.operands[1], source))
 
         def convert(value: np.ndarray) -> np.ndarray:
             value = numbers.flushed(value) if flush and source == "f32" else np.asarray(value)
@@ -309,6 +322,10 @@ class Translator(Accesses):
             raise one.unknown()
         if type_ == "pred" or type_.endswith("x2"):
             raise one.unknown()
+
+        needs_no_more = name in COMPARISONS and name != "ne" if is_float else name in COMPARISONS
+        if needs_no_more and not (join or second or "ftz" in words):
+            return self._result(first, "pred", COMPARISONS[name], a, b)
 
         def compare() -> np.ndarray:
             x, y = (numbers.flushed(read()) if "ftz" in words else read() for read in (a, b))

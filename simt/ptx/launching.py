@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
@@ -22,9 +23,11 @@ from simt.launch_options import (
 )
 from simt.machine import CHECKS, MAX_STATIC_SHARED
 from simt.ptx.accesses import space_of
+from simt.ptx.batches import Doubt, may_run_in_batches
+from simt.ptx.endless import Watch
 from simt.ptx.instructions import Translator
-from simt.ptx.machine import Access, Machine
-from simt.ptx.memory import WINDOWS, GlobalMemory, Region, Space
+from simt.ptx.machine import Machine, PtxFault
+from simt.ptx.memory import WINDOWS, Access, GlobalMemory, Region, Space
 from simt.ptx.numbers import DTYPES
 from simt.ptx.parsing import Instruction, Kernel, PtxError, Variable, parse
 from simt.ptx.sources import sources_of
@@ -131,8 +134,7 @@ def run_ptx(
     args          a Numba kernel's: arrays and CPU tensors, written in place, and numbers. A text's:
                   one for each parameter, where an array stands for its address
     shared_bytes  dynamic shared memory of a thread block
-    checks        as for `simt.launch`. With "race", thread blocks run one after another, otherwise
-                  side by side
+    checks        as for `simt.launch`
     text          a Numba kernel's PTX, if it has been compiled before
     unwritten     arrays that hold nothing yet, by parameter; a text's are "argument 0" and so on
     lineinfo      compile with line numbers, so that a fault and the trace name lines of Python. The
@@ -165,16 +167,23 @@ def run_ptx(
         parsed = parse(text)
     require_static_shared(parsed)
     require_shared_fits(parsed.num_bytes["shared"], shared_bytes)
-    memory = GlobalMemory(arrays_of(by_name), as_tuple(unwritten))
     flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba
-    entry = _packed(parsed, flatten(by_name, memory))
-    kept = keeps_shared and "race" not in checks
-    machine = Machine(
-        parsed, grid, block, entry, memory.space, checks, max_steps, shared_bytes, kept
-    )
-    machine.run(Translator(machine).step)
-    memory.copy_back()
-    return PtxReport(machine, memory, _by_class(machine), function)
+
+    def run(batched: bool) -> PtxReport:
+        memory = GlobalMemory(arrays_of(by_name), as_tuple(unwritten))
+        entry = _packed(parsed, flatten(by_name, memory))
+        kept = keeps_shared and "race" not in checks
+        machine = Machine(
+            parsed, grid, block, entry, memory.space, checks, max_steps, shared_bytes, kept, batched
+        )
+        machine.run(Translator(machine).step, Watch(machine).look)
+        memory.copy_back()
+        return PtxReport(machine, memory, _by_class(machine), function)
+
+    if "race" in checks and may_run_in_batches(parsed):
+        with suppress(Doubt, PtxFault, PtxError):  # they are settled below, in order
+            return run(batched=True)
+    return run(batched=False)
 
 
 def require_static_shared(kernel: Kernel) -> None:
@@ -217,7 +226,7 @@ def _packed(kernel: Kernel, values: list) -> Space:
         had = len(kernel.parameters)
         raise ValueError(f"args gives {len(values)} values; {kernel.name} has {had} parameters")
     packed = Space("entry", kernel.num_bytes["entry"])
-    packed.written.fill(True)
+    packed.complete.add(0)
     for number, (parameter, value) in enumerate(
         zip(kernel.parameters.values(), values, strict=True)
     ):
@@ -283,6 +292,8 @@ def _trace_of(machine: Machine, memory: GlobalMemory, function: FunctionType | N
     arrays += [_inner_array(machine, *item) for item in inner.items()]
     each = [_records_of(number, access, space, arrays) for number, access in enumerate(log)]
     records = np.concatenate([np.zeros(0, RECORD), *each])
+    if machine.batched:  # as if one thread block had run after another
+        records = records[np.argsort(records["block"], kind="stable")]
     if log:  # every warp that takes part in an access executes an instruction
         new = np.zeros(len(records), bool)
         for field in ("instruction", "block", "warp"):
@@ -315,9 +326,9 @@ def _inner_array(machine: Machine, name: str, found: Variable) -> TracedArray:
 
 def _records_of(number: int, access: Access, space: Space, arrays: list[TracedArray]) -> np.ndarray:
     """One record per lane; `instruction` is the number of the access, so far."""
-    records = np.zeros(len(access.threads), RECORD)
+    records, threads = np.zeros(len(access.addresses), RECORD), access.threads
     records["block"] = access.blocks
-    records["warp"], records["lane"] = access.threads // WARP_SIZE, access.threads % WARP_SIZE
+    records["warp"], records["lane"] = threads // WARP_SIZE, threads % WARP_SIZE
     records["place"], records["instruction"] = access.instruction.number, number
     records["kind"], records["space"] = KINDS.index(access.kind), SPACES.index(access.space)
     records["num_bytes"], records["source_lane"] = access.num_bytes, NO_LANE

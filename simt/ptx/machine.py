@@ -8,14 +8,15 @@ the ways join. A basic block is translated once, to Python functions, one per in
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from simt.gpus import WARP_SIZE
-from simt.ptx.memory import Copies, Space
-from simt.ptx.numbers import size_of
+from simt.lanes import Lanes
+from simt.ptx.batches import Doubt, between_blocks, between_threads
+from simt.ptx.memory import Access, Copies, Space
 from simt.ptx.parsing import Instruction, Kernel, PtxError, round_up
+from simt.ptx.registers import Registers
 from simt.races import PLACE, PLACES, THREADS, Ordering, record
 from simt.tracebacks import ShortInNotebooks
 
@@ -33,6 +34,10 @@ ENDS_A_BLOCK = ("bra", "ret", "exit", "bar", "barrier", "trap")
 MEETS = ("shfl", "vote", "bar", "barrier", "mma", "ldmatrix", "stmatrix")
 
 
+EVERY_LANE = np.uint32(0xFFFFFFFF)
+BATCH = 4096  # threads side by side, at most, where races are looked for: see batches.py
+
+
 class PtxFault(ShortInNotebooks, RuntimeError):
     """A mistake in a kernel, found while it ran; the message says what, where and by whom.
 
@@ -48,20 +53,7 @@ def is_fence(one: Instruction) -> bool:
     return one.opcode in FENCES or bool((RELEASES | ACQUIRES) & set(one.words))
 
 
-Lanes = np.ndarray  # [num_threads] bool: the threads that execute an instruction
-Step = Callable[[Lanes], None]
-
-
-class Access(NamedTuple):
-    """One execution of a load, store or atomic: who, and which bytes."""
-
-    instruction: Instruction
-    kind: str
-    space: str
-    blocks: np.ndarray
-    threads: np.ndarray
-    addresses: np.ndarray
-    num_bytes: int
+Step = Callable[[Lanes], None]  # of the threads that execute an instruction
 
 
 class Machine:
@@ -90,21 +82,23 @@ class Machine:
         max_steps: int,
         shared_bytes: int = 0,
         keeps_shared: bool = False,
+        batched: bool = False,
     ) -> None:
-        self.kernel, self.grid, self.block = kernel, grid, block
+        """batched  run thread blocks side by side even if races are looked for"""
+        self.kernel, self.grid, self.block, self.batched = kernel, grid, block, batched
         self.checks, self.max_steps, self.shared_bytes = checks, max_steps, shared_bytes
         if "race" in checks and len(kernel.instructions) > PLACES:
             length = len(kernel.instructions)
             raise PtxError(
                 f"{kernel.name} has {length:,} instructions; a race check takes {PLACES:,}"
             )
-        self.num_blocks = 1 if "race" in checks else int(np.prod(grid))  # side by side
         per_block = int(np.prod(block))
         self.per_block = round_up(per_block, WARP_SIZE)  # with the idle lanes
+        self.num_blocks = self._num_blocks(batched)
         self.num_threads = self.per_block * self.num_blocks
         number = np.arange(self.num_threads)
         self.thread, self.lane = number % self.per_block, number % WARP_SIZE
-        self.exists = self.thread < per_block
+        self.everybody = Lanes(np.ones(self.num_threads, bool))
         size = kernel.num_bytes["shared"]
         if kernel.dynamic_offset is not None:
             size = kernel.dynamic_offset + shared_bytes
@@ -115,10 +109,7 @@ class Machine:
             "local": Space("local", kernel.num_bytes["local"], self.num_threads, number),
             "param": Space("param", kernel.num_bytes["param"], self.num_threads, number),
         }
-        self.registers = {
-            name: np.zeros(self.num_threads, bool if type_ == "pred" else f"u{size_of(type_)}")
-            for name, type_ in kernel.registers.items()
-        }
+        self.registers = Registers(kernel, self.ends, self.num_threads)
         self.log: list[Access] = []
         self.num_issued: Counter[int] = Counter()
         self.ordering: Ordering | None = None
@@ -126,30 +117,56 @@ class Machine:
         self.at_barriers: list[tuple[np.ndarray, np.ndarray]] = []
         self.steps: dict[int, list[Step]] = {}
 
-    def run(self, translate: Callable[[Instruction], Step]) -> None:
-        """Run all thread blocks. Raises PtxFault for the first mistake.
+    def _num_blocks(self, batched: bool) -> int:
+        """How many thread blocks run side by side."""
+        total = int(np.prod(self.grid))
+        if "race" not in self.checks:
+            return total
+        most = max(1, BATCH // self.per_block) if batched else 1
+        return -(-total // -(-total // most))  # as many in each batch
+
+    def run(
+        self, translate: Callable[[Instruction], Step], look: Callable[[int, int], None]
+    ) -> None:
+        """Run all thread blocks. Raises PtxFault for the first mistake, or Doubt.
 
         translate  makes the step of an instruction
+        look       looks for loops that never end, see endless.py
         """
         interval, births = 1, [] if any(map(is_fence, self.kernel.instructions)) else None
         for first in range(0, int(np.prod(self.grid)), self.num_blocks):
             self._begin(first)
-            if "race" in self.checks:
+            if "race" in self.checks and not self.batched:
                 self.ordering = Ordering(self.per_block, interval, births)
             with np.errstate(all="ignore"):
-                self._run_blocks(translate)
+                self._run_blocks(translate, look)
             interval = self.ordering.interval + 1 if self.ordering else interval
+            if self.batched:
+                self._settle()
+        if self.batched and between_blocks(self.log):
+            raise Doubt
 
     def _begin(self, first: int) -> None:
         """Put the thread blocks from this number on at the start."""
+        self.first, self.settled = first, len(self.log)
         self.block_of = first + np.arange(self.num_threads) // self.per_block
+        self.exists = (self.thread < np.prod(self.block)) & (self.block_of < np.prod(self.grid))
         self.next = np.where(self.exists, 0, DONE)
         self.resume = np.zeros(self.num_threads, np.int64)
         self.meeting, self.goes_on = np.zeros(self.num_threads, bool), False
+        self.some_meet = False
         self.copies = Copies(self.num_threads)
         self.special = self._special()
         for space in ("shared", "local", "param"):
             self.memory[space].clear()
+        self.registers.clear()
+
+    def _settle(self) -> None:
+        """The threads of a block meet. Raises Doubt if what they did since they last met may be a
+        race."""
+        if between_threads(self.log[self.settled :]):
+            raise Doubt
+        self.settled = len(self.log)
 
     def _special(self) -> dict[str, np.ndarray | int]:
         found: dict[str, np.ndarray | int] = {
@@ -170,31 +187,50 @@ class Machine:
 
     # Running ----------------------------------------------------------------------------------
 
-    def _run_blocks(self, translate: Callable[[Instruction], Step]) -> None:
-        instructions = self.kernel.instructions
-        for _ in range(self.max_steps):
-            at = int(np.where(self.meeting, MEETING, self.next).min())
+    def _run_blocks(
+        self, translate: Callable[[Instruction], Step], look: Callable[[int, int], None]
+    ) -> None:
+        for number in range(self.max_steps):
+            at = self._lowest()
             if at == DONE:
                 return
-            if at == MEETING and "sync" in self.checks:
-                raise self._missing()
-            if at == MEETING:  # they go on without the others
-                self.meeting[:], self.goes_on = False, True
-                continue
-            if at == WAITING:
+            if at == MEETING:
+                self._go_on()
+            elif at == WAITING:
                 self._open_barrier()
-                continue
-            if at not in self.steps:
-                self.steps[at] = list(map(translate, instructions[at : self.ends[at]]))
-            lanes = self.next == at
-            self.meeting[lanes] = False
-            self.num_issued[at] += int(self.warps(lanes).any(axis=1).sum())
-            self.next[lanes] = self.ends[at] if self.ends[at] < len(instructions) else DONE
-            for step in self.steps[at]:
-                step(lanes)
-            self.goes_on = False
+            else:
+                last = at
+                look(number, at)
+                self._execute(at, translate)
         what = f"still running after {self.max_steps:,} basic blocks"
-        raise PtxFault("sync", what, instructions[at])
+        raise PtxFault("sync", what, self.kernel.instructions[last])
+
+    def _lowest(self) -> int:
+        counters = np.where(self.meeting, MEETING, self.next) if self.some_meet else self.next
+        return int(counters.min())
+
+    def _execute(self, at: int, translate: Callable[[Instruction], Step]) -> None:
+        """The basic block that begins there, by all threads that are there."""
+        instructions, end = self.kernel.instructions, self.ends[at]
+        if at not in self.steps:
+            self.steps[at] = list(map(translate, instructions[at:end]))
+        lanes = self.lanes(self.next == at)
+        if self.some_meet:
+            self.meeting[lanes.flags] = False
+            self.some_meet = self.meeting.any()
+        self.num_issued[at] += self.num_warps(lanes)
+        self.go(lanes, end if end < len(instructions) else DONE)
+        for step in self.steps[at]:
+            step(lanes)
+        self.goes_on = False
+
+    def _go_on(self) -> None:
+        """Some lanes wait for others of their warp, and nobody else can go on."""
+        if self.batched:
+            raise Doubt
+        if "sync" in self.checks:
+            raise self._missing()
+        self.meeting[:], self.some_meet, self.goes_on = False, False, True
 
     @cached_property
     def ends(self) -> dict[int, int]:
@@ -208,6 +244,29 @@ class Machine:
         ordered = sorted(start for start in starts if start < len(instructions))
         return dict(zip(ordered, [*ordered[1:], len(instructions)], strict=True))
 
+    def lanes(self, flags: np.ndarray) -> Lanes:
+        count = np.count_nonzero(flags)
+        return self.everybody if count == len(flags) else Lanes(flags, count)
+
+    def among(self, lanes: Lanes, condition: np.ndarray) -> Lanes:
+        """Those for which it holds."""
+        flags = lanes.flags & condition
+        count = np.count_nonzero(flags)
+        return lanes if count == lanes.count else Lanes(flags, count)
+
+    def num_warps(self, lanes: Lanes) -> int:
+        """How many warps have a lane among them."""
+        if lanes.everyone:
+            return self.num_threads // WARP_SIZE
+        return int(np.count_nonzero(self.warps(lanes.flags).any(axis=1)))
+
+    def go(self, lanes: Lanes, there: int) -> None:
+        """Their next instruction is this one."""
+        if lanes.everyone:
+            self.next.fill(there)
+        else:
+            self.next[lanes.flags] = there
+
     def warps(self, values: np.ndarray) -> np.ndarray:
         """[num_warps, 32] of a value per thread."""
         return values.reshape(-1, WARP_SIZE)
@@ -216,23 +275,22 @@ class Machine:
 
     def ballot(self, holds: np.ndarray) -> np.ndarray:
         """[num_threads] uint32: which lanes of its warp it holds for, as a mask."""
-        bits = self.warps(holds).astype(np.uint64) << np.arange(WARP_SIZE, dtype=np.uint64)
-        return np.repeat(bits.sum(axis=1).astype(np.uint32), WARP_SIZE)
+        return np.repeat(np.packbits(holds, bitorder="little").view(np.uint32), WARP_SIZE)
 
     def meet(self, one: Instruction, members: np.ndarray, lanes: Lanes) -> Lanes:
         """The lanes whose masks name none that isn't here. The others wait before the instruction
         until those arrive."""
-        members = np.broadcast_to(members, len(lanes))
-        if "sync" in self.checks:
-            self._require_members(one, members, lanes)
-        missing = self.exists & ~lanes
-        if self.goes_on or not missing.any():
+        if "sync" in self.checks and np.any(members != EVERY_LANE):
+            self._require_members(one, np.broadcast_to(members, self.num_threads), lanes.flags)
+        if self.goes_on or lanes.everyone:
             return lanes
-        waits = lanes & (members & self.ballot(missing) != 0)
-        self.next[waits], self.meeting[waits] = one.number, True
-        return lanes & ~waits
+        waits = lanes.flags & (members & self.ballot(self.exists & ~lanes.flags) != 0)
+        if not waits.any():
+            return lanes
+        self.next[waits], self.meeting[waits], self.some_meet = one.number, True, True
+        return self.lanes(lanes.flags & ~waits)
 
-    def _require_members(self, one: Instruction, members: np.ndarray, lanes: Lanes) -> None:
+    def _require_members(self, one: Instruction, members: np.ndarray, lanes: np.ndarray) -> None:
         """Every lane is in its own mask, and those here that it names have the same mask."""
         stranger = lanes & (members >> self.lane.astype(np.uint32) & 1 == 0)
         if stranger.any():
@@ -261,8 +319,8 @@ class Machine:
     # Barriers ---------------------------------------------------------------------------------
 
     def wait(self, barrier: Instruction, lanes: Lanes) -> None:
-        self.resume[lanes] = barrier.number + 1
-        self.next[lanes] = WAITING
+        self.resume[lanes.flags] = barrier.number + 1
+        self.go(lanes, WAITING)
 
     def _open_barrier(self) -> None:
         """All threads of the thread blocks wait or have ended. Those of one block must be at the
@@ -288,18 +346,20 @@ class Machine:
         self.next[waiting] = self.resume[waiting]
         if self.ordering is not None:
             self.ordering.barrier()
+        if self.batched:
+            self._settle()
 
     def fence(self, one: Instruction, lanes: Lanes) -> None:
         if self.ordering is not None:
             scope = "block" if "cta" in one.words else "grid"
-            self.ordering.fence(np.flatnonzero(lanes), scope)
+            self.ordering.fence(lanes.numbers, scope)
 
     # Memory -----------------------------------------------------------------------------------
 
     def wait_for_copies(self, most: int | None, lanes: Lanes) -> None:
         """All but the last `most` groups of the lanes' copies have arrived; None: all copies."""
         shared = self.memory["shared"]
-        for one, threads, _, places in self.copies.arrived(lanes, most):
+        for one, threads, _, places in self.copies.arrived(lanes.flags, most):
             shared.written[places] = True
             if self.ordering is not None:  # only a barrier after the wait orders the copy
                 first, num_bytes = places[:, 0], places.shape[1]
@@ -315,41 +375,61 @@ class Machine:
         num_bytes  that a lane accesses
         returns    the space, and for each active lane the place of its first byte in its data
         """
-        memory, threads = self.memory[space], np.flatnonzero(lanes)
-        at = one, threads, addresses
-        outside = memory.outside(addresses, num_bytes)
-        if outside.any():
-            where = memory.where(addresses[np.argmax(outside)])
-            self._require(~outside, "memory", where, *at)
-        aligned = addresses % num_bytes == 0
-        self._require(aligned, "memory", f"misaligned for {num_bytes} bytes", *at)
-        places = addresses if memory.base is None else addresses + memory.base[lanes]
-        if kind != "write" and "init" in self.checks:
-            written, what = memory.all_written(places, num_bytes), "read, and was never written"
-            missing = places[~written][:, None] + np.arange(num_bytes)
-            if space == "shared" and self.copies.include(missing):
-                what = "read, and the thread that copies it (cp.async) hasn't waited"
-            self._require(written, "init", what, *at)
+        memory = self.memory[space]
+        if not len(addresses):
+            return memory, addresses
+        at = one, lanes, addresses
+        low, high = int(addresses.min()), int(addresses.max()) + num_bytes
+        found = memory.holding(low, high)
+        if found is None:
+            self._require_inside(memory, num_bytes, *at)
+        if np.bitwise_or.reduce(addresses) & num_bytes - 1:
+            aligned = addresses % num_bytes == 0
+            self._require(aligned, "memory", f"misaligned for {num_bytes} bytes", *at)
+        places = addresses
+        if memory.base is not None:
+            places = addresses + (memory.base if lanes.everyone else memory.base[lanes.numbers])
+        if kind != "write" and "init" in self.checks and found not in memory.complete:
+            self._require_written(memory, places, num_bytes, *at)
         if self.ordering is not None and space in ("global", "shared"):
             accessed = "atomic" if STRONG & set(one.words) else kind
             if RELEASES & set(one.words):
                 self.fence(one, lanes)
-            self._look_for_races(one, accessed, memory, places, num_bytes, threads)
+            self._look_for_races(one, accessed, memory, places, num_bytes, lanes.numbers)
             if ACQUIRES & set(one.words):
                 self.fence(one, lanes)
-        who = self.block_of[threads], self.thread[threads]
         if space in ("global", "shared", "local"):  # numbers are handed over in registers
-            self.log.append(Access(one, kind, space, *who, addresses, num_bytes))
+            who = lanes, self.first, self.per_block
+            self.log.append(Access(one, kind, space, *who, addresses, low, high, num_bytes))
         return memory, places
 
+    def _require_inside(
+        self, memory: Space, num_bytes: int, one: Instruction, lanes: Lanes, addresses: np.ndarray
+    ) -> None:
+        outside = memory.outside(addresses, num_bytes)
+        if outside.any():
+            where = memory.where(addresses[np.argmax(outside)])
+            self._require(~outside, "memory", where, one, lanes, addresses)
+
+    def _require_written(
+        self, memory: Space, places: np.ndarray, num_bytes: int, one: Instruction, lanes: Lanes,
+        addresses: np.ndarray,
+    ) -> None:  # fmt: skip
+        written, what = memory.all_written(places, num_bytes), "read, and was never written"
+        if not written.all():
+            missing = places[~written][:, None] + np.arange(num_bytes)
+            if memory.name == "shared" and self.copies.include(missing):
+                what = "read, and the thread that copies it (cp.async) hasn't waited"
+            self._require(written, "init", what, one, lanes, addresses)
+
     def _require(
-        self, holds: np.ndarray, check: str, what: str, one: Instruction, threads: np.ndarray,
+        self, holds: np.ndarray, check: str, what: str, one: Instruction, lanes: Lanes,
         addresses: np.ndarray,
     ) -> None:  # fmt: skip
         """Raise PtxFault about the first thread for which it doesn't hold."""
         if not holds.all():
             first = int(np.argmin(holds))
-            thread = f"{self.name(threads[first])}, address {addresses[first]:#x}"
+            thread = f"{self.name(lanes.numbers[first])}, address {addresses[first]:#x}"
             raise PtxFault(check, f"{thread} is {what}", one)
 
     def name(self, thread: int) -> str:

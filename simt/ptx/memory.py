@@ -5,6 +5,7 @@ thread's local memory each have a window of the generic addresses.
 """
 
 import ctypes
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from simt.lanes import Lanes
 from simt.memory import ALIGNMENT, Memory
 from simt.ptx.parsing import Instruction, round_up
 
@@ -27,6 +29,7 @@ class Space:
     written  [num_bytes] bool
     owner    [num_bytes] number of the array, counted from 1; 0: none. Global memory only
     arrays   (name, start, end) of each array in global memory
+    complete the numbers of the arrays, as `holding` gives them, that were written from the start
     base     [num_threads] where the memory of a thread, or of its thread block, begins in data
     shadow   the same bytes, as the check for races sees them
     """
@@ -42,6 +45,8 @@ class Space:
         self.written = np.empty(pitch * num_copies, bool)
         self.owner: np.ndarray | None = None
         self.arrays: list[tuple[str, int, int]] = []
+        self.complete: set[int] = set()
+        self.views: dict[np.dtype, np.ndarray] = {}
         self.clear()
 
     def clear(self) -> None:
@@ -49,6 +54,14 @@ class Space:
         self.data.fill(NOT_WRITTEN)
         self.written.fill(False)
         self.shadow = Memory(self.data, self.name, 0, written=True)
+
+    def holding(self, low: int, high: int) -> int | None:
+        """Number of the array that has all bytes from address `low` up to `high`, counted from 0;
+        0 if the space has no arrays. None: they aren't all here, or in several arrays."""
+        if self.owner is None:
+            return 0 if low >= 0 and high <= self.size else None
+        number = bisect_right(self.arrays, low, key=lambda array: array[1]) - 1
+        return number if number >= 0 and high <= self.arrays[number][2] else None
 
     def outside(self, addresses: np.ndarray, num_bytes: int) -> np.ndarray:
         """Which accesses, by their addresses within this space, leave it or their buffer."""
@@ -77,20 +90,56 @@ class Space:
 
     def all_written(self, places: np.ndarray, num_bytes: int) -> np.ndarray:
         """Of each access, aligned to its bytes: whether all of them were written."""
-        size = min(num_bytes, 8)
-        usable = len(self.written) // num_bytes * num_bytes
-        words = self.written[:usable].view(f"u{size}").reshape(-1, num_bytes // size)
-        every_byte = np.ones(size, bool).view(words.dtype)
-        return (words[places // num_bytes] == every_byte).all(axis=1)
+        words, every_byte = self._flags(num_bytes)
+        found = words.take(places // num_bytes, axis=0) == every_byte
+        return found if found.ndim == 1 else found.all(axis=1)
 
     def write(self, places: np.ndarray, num_bytes: int) -> None:
         """Note that all bytes of accesses, aligned to their bytes, are written."""
+        words, every_byte = self._flags(num_bytes)
+        words[places // num_bytes] = every_byte
+
+    def _flags(self, num_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+        """`written` by accesses, up to 8 bytes in one number; and that number if they are."""
+        size = min(num_bytes, 8)
         usable = len(self.written) // num_bytes * num_bytes
-        self.written[:usable].reshape(-1, num_bytes)[places // num_bytes] = True
+        words = self.written[:usable].view(f"u{size}")
+        every_byte = np.ones(size, bool).view(words.dtype)
+        return words if size == num_bytes else words.reshape(-1, num_bytes // size), every_byte
 
     def items(self, dtype: np.dtype) -> np.ndarray:
-        usable = len(self.data) // dtype.itemsize * dtype.itemsize
-        return self.data[:usable].view(dtype)
+        if dtype not in self.views:
+            usable = len(self.data) // dtype.itemsize * dtype.itemsize
+            self.views[dtype] = self.data[:usable].view(dtype)
+        return self.views[dtype]
+
+
+class Access(NamedTuple):
+    """One execution of a load, store or atomic: who, and which bytes.
+
+    first      number of the thread block that is the first one side by side
+    per_block  threads of a block, with the idle lanes
+    addresses  [active] within the space; the lowest, and one past the highest byte
+    """
+
+    instruction: Instruction
+    kind: str
+    space: str
+    lanes: Lanes
+    first: int
+    per_block: int
+    addresses: np.ndarray
+    low: int
+    high: int
+    num_bytes: int
+
+    @property
+    def blocks(self) -> np.ndarray:
+        return self.first + self.lanes.numbers // self.per_block
+
+    @property
+    def threads(self) -> np.ndarray:
+        return self.lanes.numbers % self.per_block
 
 
 class Copy(NamedTuple):
@@ -197,6 +246,7 @@ class GlobalMemory:
             self.space.arrays.append((" and ".join(region.names), here.start, here.stop))
             if not set(region.names) <= set(unwritten):
                 self.space.data[here], self.space.written[here] = region.bytes, True
+                self.space.complete.add(number - 1)
 
     def copy_back(self) -> None:
         """What the kernel wrote goes into the arrays."""

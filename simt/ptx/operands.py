@@ -1,7 +1,7 @@
 """What an instruction reads and writes: registers, parts of them, constants, arrays' addresses.
 
 Operands are looked up once, when the instruction is translated. All threads compute, and only the
-lanes' results are kept.
+lanes' results are kept, unless the register is a scratch register.
 """
 
 import re
@@ -9,13 +9,25 @@ from collections.abc import Callable
 
 import numpy as np
 
+from simt.lanes import Lanes
 from simt.ptx import numbers
-from simt.ptx.machine import Lanes, Machine, Step
+from simt.ptx.machine import Machine, Step
 from simt.ptx.numbers import DTYPES
 from simt.ptx.parsing import Instruction
 
 Read = Callable[[], np.ndarray]
 Write = Callable[[np.ndarray, Lanes], None]
+
+
+class Fixed:
+    """Reads an array that is always the same, though not what is in it; or a constant, as an array
+    without axes."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __call__(self) -> np.ndarray:
+        return self.array
 
 
 class Operands:
@@ -42,13 +54,12 @@ class Operands:
         else:
             bits = int(operand.rstrip("U"), 0) & (1 << 8 * dtype.itemsize) - 1
             value = np.array(bits, f"u{dtype.itemsize}").view(dtype)[()]
-        return lambda: value
+        return Fixed(np.asarray(value))
 
     def _read_register(self, name: str, type_: str) -> Read:
         raw, dtype = self.machine.registers[name], DTYPES[type_]
         if raw.dtype == bool or raw.itemsize == dtype.itemsize:
-            view = raw.view(dtype)
-            return lambda: view
+            return Fixed(raw.view(dtype))
         if raw.itemsize > dtype.itemsize:  # its low bits
             return lambda: raw.astype(f"u{dtype.itemsize}").view(dtype)
         signed = raw.view(f"{'i' if dtype.kind == 'i' else 'u'}{raw.itemsize}")
@@ -62,22 +73,30 @@ class Operands:
         """Keeps the lanes' results in a register. `_` takes them and forgets them."""
         if operand == "_":
             return lambda _value, _lanes: None
-        raw, dtype = self.machine.registers[operand], DTYPES[type_]
         if numbers.narrow(type_):
-            write_bits = self.write(operand, f"b{8 * dtype.itemsize}")
+            write_bits = self.write(operand, f"b{8 * DTYPES[type_].itemsize}")
             return lambda value, lanes: write_bits(numbers.encoded(value, type_), lanes)
-        if raw.dtype == bool or raw.itemsize == dtype.itemsize:
-            view = raw.view(dtype)
-        else:
-            view = raw.view(f"{'i' if dtype.kind == 'i' else 'u'}{raw.itemsize}")
+        view = self._view(operand, type_)
+        if operand in self.machine.registers.scratch:
+            return lambda value, _lanes: np.copyto(view, value, casting="unsafe")
 
         def write(value: np.ndarray, lanes: Lanes) -> None:
-            np.copyto(view, value, where=lanes.all() or lanes, casting="unsafe")
+            np.copyto(view, value, where=lanes.everyone or lanes.flags, casting="unsafe")
 
         return write
 
+    def _view(self, register: str, type_: str) -> np.ndarray:
+        """The register as numbers to write; integers may be wider than the type."""
+        raw, dtype = self.machine.registers[register], DTYPES[type_]
+        if raw.dtype == bool or raw.itemsize == dtype.itemsize:
+            return raw.view(dtype)
+        return raw.view(f"{'i' if dtype.kind == 'i' else 'u'}{raw.itemsize}")
+
     def _result(self, target: str, type_: str, function: Callable, *reads: Read) -> Step:
         """The step that writes function(*values) to a register."""
+        step = self._in_place(target, type_, function, *reads)
+        if step is not None:
+            return step
         write = self.write(target, type_)
 
         def run(lanes: Lanes) -> None:
@@ -85,8 +104,36 @@ class Operands:
 
         return run
 
+    def _move(self, target: str, type_: str, read: Read) -> Step:
+        """Numbers that are converted, at most."""
+        write = self.write(target, type_)
+        return lambda lanes: write(read(), lanes)
+
+    def _in_place(self, target: str, type_: str, function: Callable, *reads: Read) -> Step | None:
+        """The same in one call of NumPy, for a function that can write where it is told to."""
+        is_simple = isinstance(function, np.ufunc) and all(isinstance(r, Fixed) for r in reads)
+        if not is_simple or target == "_" or numbers.narrow(type_):
+            return None
+        view, values = self._view(target, type_), [read.array for read in reads]
+        if function(*values).dtype != view.dtype:
+            return None
+        if target in self.machine.registers.scratch:
+            return lambda _lanes: function(*values, out=view)
+
+        def run(lanes: Lanes) -> None:
+            if lanes.everyone:
+                function(*values, out=view)
+            else:
+                np.copyto(view, function(*values), where=lanes.flags)
+
+        return run
+
     def _reads(self, one: Instruction, type_: str) -> list[Read]:
         return [self.read(operand, type_) for operand in one.operands[1:]]
+
+
+def is_constant(read: Read) -> bool:
+    return isinstance(read, Fixed) and read.array.ndim == 0
 
 
 def parts_of(operand: str) -> list[str]:

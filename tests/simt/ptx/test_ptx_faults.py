@@ -8,6 +8,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
+from simt.machine import CHECKS
 from simt.ptx import PtxError, PtxFault, parse, run_ptx
 from tests.simt.ptx.small_kernels import run, text_of
 
@@ -108,7 +109,10 @@ WRONG = {
         "init: thread 0 of thread block 0, address 0x0 is read, and was never written",
         "mov.u32 %r1, s; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r3}, [%r1];",
     ),
-    "no end": ("still running after 1,000 basic blocks", "AGAIN: bra AGAIN;"),
+    "too many steps": (
+        "sync: still running after 1,000 basic blocks",
+        "AGAIN: bar.sync 0; add.u32 %r1, %r1, 1; setp.ge.u32 %p1, %r1, 0; @%p1 bra AGAIN;",
+    ),
     "a lane that isn't in its own mask": (
         "sync: thread 16 of thread block 0 isn't in the mask that it names",
         "vote.sync.ballot.b32 %r3, 1, 0xFFFF;",
@@ -142,6 +146,57 @@ def test_a_mistake_is_found_and_named_with_its_line(what: str, body: str) -> Non
     with pytest.raises(PtxFault, match=rf"{re.escape(what)}[\s\S]*line \d+ of the PTX"):
         run(body, array, max_steps=1000)
     assert not array.any(), "a kernel with a mistake leaves the arrays as they were"
+
+
+ENDLESS = {
+    "without a condition": "AGAIN: bra AGAIN;",
+    "waits for a number in memory": "AGAIN: ld.global.u32 %r3, [%rd11]; setp.eq.u32 %p1, %r3, 0; "
+    "@%p1 bra AGAIN;",
+    "counts meanwhile, and stores": "AGAIN: ld.global.u32 %r3, [%rd11]; add.u32 %r4, %r4, 1; "
+    "st.global.u32 [%rd2], %r4; setp.eq.u32 %p1, %r3, 0; @%p1 bra AGAIN;",
+    "a lock that nobody gives back": "AGAIN: atom.global.cas.b32 %r3, [%rd11], 0, 1; "
+    "setp.ne.u32 %p1, %r3, 0; @%p1 bra AGAIN;",
+    "a lock taken by an exchange": "AGAIN: atom.global.exch.b32 %r3, [%rd11], 1; membar.gl; "
+    "setp.ne.u32 %p1, %r3, 0; @%p1 bra AGAIN;",
+    "two loops in turn": "AGAIN: mov.u32 %r3, 0; INNER: add.u32 %r3, %r3, 1; "
+    "setp.lt.u32 %p1, %r3, 5; @%p1 bra INNER; bar.sync 0; bra AGAIN;",
+    "one thread": "setp.ne.u32 %p1, %r0, 3; @%p1 bra END; AGAIN: bra AGAIN; END: bar.sync 0;",
+}
+
+
+@pytest.mark.parametrize("body", ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize("checks", [CHECKS, ()], ids=["checked", "unchecked"])
+def test_a_loop_that_never_ends_is_named_at_once(body: str, checks: tuple[str, ...]) -> None:
+    """Long before a million basic blocks, which would take minutes."""
+    array, other = np.zeros((2, 32), np.uint32)
+    what = r"sync: thread \d+ of thread block 0 goes round the loop at AGAIN.* for ever: "
+    with pytest.raises(PtxFault, match=what + r"[\s\S]*line \d+ of the PTX"):
+        run(body, array, other, checks=checks, max_steps=10_000)
+
+
+PROGRESS = {
+    "counts": ("", "add.u32 %r3, %r3, 1;"),
+    "counts in memory": ("", "ld.global.u32 %r3, [%rd1]; add.u32 %r3, %r3, 1; "
+    "st.global.u32 [%rd1], %r3;"),
+    "counts in memory that is clean after each turn": (
+        "mov.u32 %r4, 0;",
+        "st.global.u32 [%rd1], %r4; ld.global.u32 %r3, [%rd1]; add.u32 %r4, %r3, 1; "
+        "mov.u32 %r5, 0; st.global.u32 [%rd1], %r5;",
+    ),
+    "counts by atomics": ("", "atom.global.add.u32 %r3, [%rd1], 1;"),
+    "hands a number from lane to lane": (
+        "mov.u32 %r4, 0;",
+        "shfl.sync.bfly.b32 %r5, %r4, 1, 31, -1; add.u32 %r4, %r5, 1; mov.u32 %r3, %r4;",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "turn"), PROGRESS.values(), ids=PROGRESS)
+def test_a_long_loop_that_makes_progress_is_let_run(before: str, turn: str) -> None:
+    array = np.zeros(32, np.uint32)
+    run(f"mov.u32 %r3, 0; {before} AGAIN: {turn} setp.lt.u32 %p1, %r3, 3000; @%p1 bra AGAIN; "
+        "st.global.u32 [%rd1], %r3;", array)  # fmt: skip
+    assert (array >= 3000).all()
 
 
 def test_without_the_mistake_nothing_is_found() -> None:
