@@ -22,7 +22,7 @@ PATHS = [
     pytest.param(path, id=path.stem, marks=MARKS.get(path.stem, ()))
     for path in sorted(NOTEBOOKS.glob("*.ipynb"))
 ]
-RUN_ONCE = ("14_cpu_kernel", "16_measuring")  # they compile for a minute, and have few pictures
+RUN_ONCE = ("14_cpu_kernel", "16_measuring")  # they compile for long, and have few pictures
 
 
 def outputs(cell: NotebookNode, with_png: bool) -> list[Piece]:
