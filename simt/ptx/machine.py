@@ -63,11 +63,13 @@ class Machine:
     log         what the accesses did, in order
     num_issued  first instruction of a basic block -> warps that executed it
     copies      what cp.async hasn't copied yet
+    settled     number of accesses in the log that have been looked at for races, see batches.py
     ordering    what the barriers of a thread block order; None: races aren't looked for
     next        [num_threads] number of each thread's next instruction, or DONE, or WAITING
     resume      [num_threads] where a thread goes on after the barrier at which it waits
     at_barriers for each opening of barriers: which thread blocks waited, and their shared memory
     meeting     [num_threads] whether a thread waits for other lanes that its next instruction names
+    some_meet   whether any does
     goes_on     whether those that wait so go on without these lanes, because nobody else can
     """
 

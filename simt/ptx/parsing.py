@@ -279,7 +279,7 @@ class _Body:
                 if piece.startswith(".shared") and suffix:  # one for all calls of a function
                     suffix = f".{at}"
                 name = self.kernel.declare(piece, line, suffix)
-                self.names[name] = name + suffix
+                self._named(name, suffix)
             elif re.match(r"(@\S+ )?call\b", piece):
                 self._call(piece, line)
             elif not piece.startswith("."):
@@ -326,8 +326,7 @@ class _Body:
         for name, items in re.findall(r"([\w$%]+)(?:<(\d+)>)?", found[2]):
             for number in range(int(items)) if items else [""]:
                 here = f"{name}{number}"
-                self.names[here] = here + self.suffixes[-1]
-                self.kernel.registers[self.names[here]] = found[1]
+                self.kernel.registers[self._named(here, self.suffixes[-1])] = found[1]
 
     def _call(self, text: str, line: int) -> None:
         """The function's body follows the call. Its `ret` is a branch to what comes after it."""
@@ -371,7 +370,15 @@ class _Body:
         new = Instruction(number, guard, words, operands, text, line, *places)
         self.kernel.instructions.append(new)
 
+    def _named(self, name: str, suffix: str) -> str:
+        """What a name that is declared here stands for, from here on."""
+        if suffix:
+            self.names[name] = name + suffix
+        return name + suffix
+
     def _renamed(self, operand: str) -> str:
+        if not any(self.names.maps):  # no name of a kernel's outermost scope has a suffix
+            return operand
         return NAME.sub(lambda found: self.names.get(found[0], found[0]), operand)
 
 
