@@ -145,6 +145,7 @@ class Machine:
             interval = self.ordering.interval + 1 if self.ordering else interval
             if self.batched:
                 self._settle()
+        self.steps.clear()  # they refer to the machine: its memory is free as soon as it is
         if self.batched and between_blocks(self.log):
             raise Doubt
 

@@ -7,6 +7,7 @@ all threads, active or not, which is faster.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,20 +18,26 @@ WORD = re.compile(r"[\w$%.]+")
 WITHOUT_RESULT = ("st", "red", "bra", "bar", "barrier", "cp", "stmatrix")
 
 
-class Uses:
+class Uses(NamedTuple):
     """The registers that an instruction reads, those of its guard and of its address among them,
     and those that it writes."""
 
-    def __init__(self, one: Instruction, types: Mapping[str, str]) -> None:
-        first, *rest = one.operands or ("",)
-        if one.opcode in WITHOUT_RESULT or first.startswith("["):
-            first, rest = "", one.operands
-        places = " ".join(operand for operand in one.operands if operand.startswith("["))
-        texts = one.guard, first, " ".join(rest), places
-        self.guard, self.writes, self.reads, self.address = (
-            [word for word in WORD.findall(text) if word in types] for text in texts
-        )
-        self.reads += self.guard
+    guard: tuple[str, ...]
+    address: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+def uses_of(one: Instruction, types: Mapping[str, str]) -> Uses:
+    first, *rest = one.operands or ("",)
+    if one.opcode in WITHOUT_RESULT or first.startswith("["):
+        first, rest = "", one.operands
+    places = [operand for operand in one.operands if operand.startswith("[")]
+    guard, address, reads, writes = (
+        tuple([word for word in WORD.findall(text) if word in types])
+        for text in (one.guard, " ".join(places), " ".join(rest), first)
+    )
+    return Uses(guard, address, guard + reads, writes)
 
 
 Block = Sequence[Uses]  # of the instructions of a basic block
@@ -48,7 +55,7 @@ class Registers(dict[str, np.ndarray]):
     def __init__(self, kernel: Kernel, ends: Mapping[int, int], num_threads: int) -> None:
         """ends  first instruction of each basic block -> the first one behind it"""
         super().__init__()
-        self.uses = [Uses(one, kernel.registers) for one in kernel.instructions]
+        self.uses = [uses_of(one, kernel.registers) for one in kernel.instructions]
         blocks = [self.uses[start:end] for start, end in ends.items()]
         self.kept = _kept(blocks)
         written = {name for one in self.uses for name in one.writes}
