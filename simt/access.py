@@ -67,10 +67,10 @@ def load_vector(
         rows = array.flat[: len(array.flat) // count * count].reshape(-1, count)
         found = rows[array.places(items, lanes) >> count.bit_length() - 1]
         if lanes.everyone:
-            return tuple(found.T)
+            return tuple(np.ascontiguousarray(found.T))
         result = np.zeros((frame.gang.width, count), array.dtype)
         result[lanes.numbers] = found
-        return tuple(result.T)
+        return tuple(np.ascontiguousarray(result.T))
     result = np.zeros((count, frame.gang.width), array.dtype)
     for i in range(count):
         result[i, lanes.numbers] = array.flat[array.places(items + i, lanes)]

@@ -99,8 +99,8 @@ class WideGang(Gang):
     floor  [width] the smallest stamp of this interval
     low, high  the smallest and the largest of floor
     of_block   [width] the number of each lane's thread block
-    atomics    memory -> which atomic operations it has had: name and type, or None if their order
-               matters
+    atomics    memory -> which atomic operations it has had: name, type, and where in an item of the
+               memory theirs begin; or None if their order matters
     step   from one interval to the next, larger than the number of threads in the grid
     """
 
@@ -131,7 +131,10 @@ class WideGang(Gang):
         if memory.space != "global":
             return
         any_order = name in UFUNCS and array.dtype.kind in "iu"
-        kind = (name, array.dtype) if any_order else None
+        offset = (
+            array.phase % array.dtype.itemsize
+        )  # what overlaps by a part of an item has carries
+        kind = (name, array.dtype, offset) if any_order else None
         if is_used or self.atomics.setdefault(memory, kind) != kind:
             raise Fallback
         if not any_order:

@@ -84,8 +84,8 @@ def launch(
     exited_may_skip        a thread that has returned may miss a later barrier
     shuffles_order_memory  shuffles order memory as syncwarp does (no GPU promises this)
     max_turns              loop turns of one thread block before it counts as hanging. By default
-                           1,000,000, and 10,000 of a `while` loop in which no variable of its
-                           condition changes
+                           1,000,000, and 10,000 of a `while` loop in which nothing changes that
+                           its condition, or that of an `if` inside it, depends on
 
     Raises SimtError for a finding; Unsupported, with the line, for what the simulator doesn't
     know; ZeroDivisionError if a lane divides an integer by zero; IndexError if a lane leaves the

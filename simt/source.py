@@ -93,14 +93,15 @@ class Source:
         return " ".join(line.decode().strip() for line in lines)
 
     def site(self, node: ast.AST) -> "Site":
-        if node not in self._sites:
+        where = node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+        if where not in self._sites:
             text, code = self.text(node), self.line(node.lineno)
-            self._sites[node] = Site(self.name, self.file, node.lineno, text, code, self)
-        return self._sites[node]
+            self._sites[where] = Site(self.name, self.file, node.lineno, text, code, self)
+        return self._sites[where]
 
     @cached_property
-    def _sites(self) -> dict[ast.AST, "Site"]:
-        """Those that were asked for: every launch asks for all of its kernel."""
+    def _sites(self) -> dict[tuple[int | None, ...], "Site"]:
+        """Those that were asked for, by their place: every launch asks for all of its kernel."""
         return {}
 
     def given(self, name: str, line: int) -> ast.stmt | None:

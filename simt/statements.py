@@ -20,22 +20,22 @@ from simt.iterables import Iterables
 from simt.known import UNKNOWN
 from simt.lanes import NUMBERS, RESULT, Frame
 from simt.memory import Array
-from simt.names import cuda_name
+from simt.names import cuda_name, plain_function
 from simt.views import fill, partial_view
 
 Step = Callable[[Frame], None]
-LOOK_EVERY = 5_000  # turns of a while loop
+LOOK_EVERY = 4_999  # turns of a while loop; a prime, so that what comes round again has changed
 
 
 @dataclass(slots=True)
 class Waiting:
-    """A while loop while it runs: the numbers that its condition reads, when last looked at."""
+    """A while loop while it runs: the numbers that decide whether it ends, when last looked at."""
 
     turns: int = 0
     numbers: list[object] | None = None
 
     def is_as_before(self, frame: Frame, names: Iterable[str]) -> bool:
-        """Are the condition's variables what they were at the last look, for the same lanes?"""
+        """Are these variables what they were at the last look, for the same lanes?"""
         variables = [frame.variables.get(name) for name in names]
         now = [frame.lanes.count, *(variable and variable.value for variable in variables)]
         before, self.numbers = self.numbers, now
@@ -233,7 +233,7 @@ class Statements(Iterables):
 
     def _do_while(self, node: ast.While) -> Step:
         test, body = self.translate(node.test), self.body(node.body)
-        names = {name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)}
+        names = self._names_that_end(node)
         site = self.source.site(node)
 
         def turn(frame: Frame, waiting: Waiting) -> None:
@@ -242,10 +242,33 @@ class Statements(Iterables):
                 turns = f"{waiting.turns} turns of one loop with the same condition (max_turns)"
                 frame.gang.hang(site, turns)
 
-        watched = turn if self.program.machine.max_turns is None else None
+        watched = turn if names is not None and self.program.machine.max_turns is None else None
         return self._loop(
             node, lambda frame: Waiting(), lambda frame, _: test(frame), body, watched
         )
+
+    def _names_that_end(self, node: ast.While) -> set[str] | None:
+        """The variables that decide whether a loop ends: those of its condition, and of the
+        conditions inside it, for a `break`. None if memory decides and the loop may change it."""
+        inside = [*ast.walk(node)]
+        tests = [n.test for n in inside if isinstance(n, ast.While | ast.If | ast.IfExp)]
+        read = [n for test in tests for n in ast.walk(test)]
+        may_read = any(isinstance(n, ast.Subscript) or self._may_use_memory(n) for n in read)
+        may_write = any(
+            (isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+            or self._may_use_memory(n)
+            for n in inside
+        )
+        if may_read and may_write:
+            return None
+        return {n.id for n in read if isinstance(n, ast.Name)}
+
+    def _may_use_memory(self, node: ast.AST) -> bool:
+        """Is it a call of a function of cuda, or of one of the program's own?"""
+        if not isinstance(node, ast.Call):
+            return False
+        callee = self.known(node.func)
+        return callee is UNKNOWN or bool(cuda_name(callee) or plain_function(callee))
 
     def _do_for(self, node: ast.For) -> Step:
         """for name in range(...), a tuple, an array, or enumerate or zip of these"""

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from numba import cuda
 
 from simt import launch
 from tests.simt.helpers import kernel, zeros
@@ -16,13 +17,20 @@ ENDLESS = {
     "of each lane": "i = cuda.threadIdx.x\nwhile i < a.size:\n    b = a[i]\n    b += 1",
 }
 LONG = {
-    "a while loop": ("while i < N:\n    i += 1", {}),
-    "a for loop": ("for i in range(1, N + 1):\n    pass", {}),
-    "one that is left": (
-        "while True:\n    i += 1\n    if i == N:\n        break",
-        {"max_turns": N},
-    ),
+    "a while loop": "while i < N:\n    i += 1",
+    "a for loop": "for i in range(1, N + 1):\n    pass",
+    "one that is left": "while True:\n    i += 1\n    if i == N: break",
+    "one that goes on and off": "k = 0\nwhile k < 2:\n    i += 1\n    k = 2 if i == N else 1 - k",
+    "a counter in memory": "while out[0] < N:\n    out[0] += 1\ni = N",
+    "a counter that all share": "while cuda.atomic.add(out, 0, 1) < N:\n    i += 1",
+    "a counter of a function": "while step(out) < N:\n    i += 1\ni += 1",
 }
+
+
+@cuda.jit(device=True)
+def step(a):
+    a[0] += 1
+    return a[0]
 
 
 @pytest.mark.parametrize("order", ["together", "forward"])
@@ -30,14 +38,19 @@ LONG = {
 def test_an_endless_loop_is_named_within_seconds(lines: str, order: str) -> None:
     start = time.thread_time()
     first = next(line for line in lines.splitlines() if line.startswith("while"))
-    with pytest.raises(RuntimeError, match=r"^10000 turns of one loop.* and no end: ") as raised:
+    with pytest.raises(RuntimeError, match=r"^9998 turns of one loop.* and no end: ") as raised:
         launch(kernel("a", lines), 4, 64, zeros(128), order=order, trace=0)
     assert str(raised.value).endswith(first)
     assert time.thread_time() - start < 3
 
 
-@pytest.mark.parametrize(("lines", "options"), LONG.values(), ids=LONG)
-def test_a_long_loop_ends(lines: str, options: dict[str, int]) -> None:
+@pytest.mark.parametrize("lines", LONG.values(), ids=LONG)
+def test_a_long_loop_ends(lines: str) -> None:
     out = zeros(1)
-    launch(kernel("out", f"i = 0\n{lines}\nout[0] = i", N=N), 1, 1, out, **options)
+    launch(kernel("out", f"i = 0\n{lines}\nout[0] = i", N=N, step=step), 1, 1, out)
     assert out[0] == N
+
+
+def test_whoever_says_how_many_turns_gets_them() -> None:
+    with pytest.raises(RuntimeError, match=r"20000 loop turns .max_turns. in one thread block"):
+        launch(kernel("a", "while True:\n    pass"), 1, 1, zeros(1), max_turns=N)

@@ -13,6 +13,7 @@ import pytest
 from numba import from_dtype
 
 from simt import SimtError, Unsupported, cuda, launch
+from simt.source import source_of
 from tests.simt.helpers import double, floats, imported, item, kernel, plain, zeros
 
 # Arguments -----------------------------------------------------------------------------------
@@ -383,3 +384,12 @@ def test_it_imports_what_most_launches_do_without_only_when_it_is_needed() -> No
     script = "import sys, simt; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", script], text=True).split()
     assert not {"greenlet", "matplotlib", "anywidget", "IPython", "torch", "pytest"} & {*loaded}
+
+
+def test_a_launch_keeps_nothing_more_of_a_kernel_than_the_first_one() -> None:
+    adding = kernel("out", "x: int = 0\nx += t\nout[t] += x")
+    launch(adding, 1, 32, zeros(32))
+    source = source_of(adding.py_func)
+    sites = len(source._sites)
+    launch(adding, 1, 32, zeros(32))
+    assert len(source._sites) == sites

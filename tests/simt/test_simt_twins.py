@@ -116,3 +116,16 @@ def test_a_vector_of_an_impossible_size_is_refused() -> None:
     loads = kernel("out, a", "out[0] = load_many(a, 0)[0]", load_many=load_many)
     with pytest.raises(Unsupported, match="1, 2, 4, 8 or 16 bytes of a at once, not 32"):
         launch(loads, 1, 1, zeros(1), zeros(8))
+
+
+def test_the_items_of_a_vector_can_be_read_as_another_type() -> None:
+    """By the bytes of all lanes, one after the other."""
+    low_bytes = only_a_twin(
+        lambda access, a, index: tuple(
+            item.view(np.int8).reshape(-1, 4)[:, 0] for item in access.load(a, index, 2)
+        )
+    )
+    out, a = np.zeros((64, 2), np.int32), np.arange(128, dtype=np.int32) * 77
+    lines = "x, y = low_bytes(a, 2 * t)\nout[t, 0] = x\nout[t, 1] = y"
+    launch(kernel("out, a", lines, low_bytes=low_bytes), 1, 64, out, a)
+    np.testing.assert_array_equal(out, a.view(np.int8)[::4].reshape(64, 2))
