@@ -425,17 +425,14 @@ def test_a_mistake_in_the_simulator_is_raised(
         launch(double, 4, N, zeros(256), floats(256))
 
 
-@pytest.mark.parametrize("offset", [1, 2, 4])
-def test_atomic_sums_of_items_that_overlap_by_a_part_are_those_of_blocks_in_turn(
-    offset: int,
-) -> None:
+def test_atomic_sums_of_items_that_overlap_by_a_part_are_those_of_blocks_in_turn() -> None:
     """A carry goes from the bytes of one into those of the other, so their order shows."""
-    lines = "g = cuda.grid(1)\ncuda.atomic.add(a, g % 4, v[g])\ncuda.atomic.add(b, g % 4, v[g])"
-    values = np.random.default_rng(offset).integers(0, 1 << 30, 128).astype(np.int32)
+    lines = "g = cuda.grid(1)\ncuda.atomic.add(a, g % 8, v[g])\ncuda.atomic.add(b, g % 8, w[g])"
+    values = np.random.default_rng(0).integers(-(1 << 31), 1 << 31, (2, 128)).astype(np.int32)
     results = []
     for order in ("together", "forward"):
         memory = np.zeros(64, np.int8)
-        a, b = memory[:16].view(np.int32), memory[offset : offset + 16].view(np.int32)
-        launch(kernel("a, b, v", lines), 4, 32, a, b, values, order=order, checks=())
+        a, b = memory[:32].view(np.int32), memory[2:34].view(np.int32)
+        launch(kernel("a, b, v, w", lines), 4, 32, a, b, *values, order=order)
         results.append(memory.tobytes())
     assert results[0] == results[1]
