@@ -40,7 +40,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def configure_tests(config: pytest.Config) -> None:
-    import numba
     import torch
 
     from pa_tutorial.checks.ladder import STAGES
@@ -48,7 +47,6 @@ def configure_tests(config: pytest.Config) -> None:
     # Workers share the cores, and so do the notebooks that they run. A single process has them to
     # itself, but for small tensors two threads wait for each other more than they compute.
     torch.set_num_threads(1)
-    numba.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
     for stage in STAGES.values():
         config.addinivalue_line("markers", f"{stage.name}: verifies the stage {stage.name}")
@@ -101,6 +99,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """All tests stay until the end, so Python needn't search them for garbage again and again."""
     if "hypothesis" not in sys.modules:  # no test draws; for its summary, it would be imported
         session.config.pluginmanager.unregister(name="hypothesispytest")
+    if numba := sys.modules.get("numba"):  # the stages in torch don't need it
+        numba.set_num_threads(1)
     gc.freeze()
     if profiles.chosen(session.config) == "quick":
         gc.set_threshold(RARELY)
