@@ -21,6 +21,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from pa_tutorial.exercises.my_kernel import PLACE
+from pa_tutorial.printing import print_anything
 
 ROOT = Path(__file__).parent.parent
 STAGES = ("full_recompute", "kv_cache", "paged_gather", "online_softmax", "paged_online")
@@ -209,4 +210,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_anything()
     main()

@@ -48,10 +48,10 @@ def exps_from(scores: Tensor, m: Tensor) -> Tensor:
     if not fits:
         given = f"with scores {list(scores.shape)}, m has shape {list(m.shape)}"
         raise ValueError(f"{given}; it must be the same, or have 1 in place of some sizes")
-    return exps(scores, m)
+    return _exps(scores, m)
 
 
-def exps(scores: Tensor, m: Tensor) -> Tensor:
+def _exps(scores: Tensor, m: Tensor) -> Tensor:
     """exps_from of tensors that have been checked, as at each token of a loop."""
     return torch.exp(scores - m).masked_fill(scores == float("-inf"), 0.0)
 
@@ -149,7 +149,7 @@ def online_attention(
 
         m_new = torch.maximum(m, qk)  # NEW
         # The sums so far are relative to the old maximum: rescale them.
-        rescale, weight = exps(m, m_new), exps(qk, m_new)  # NEW
+        rescale, weight = _exps(m, m_new), _exps(qk, m_new)  # NEW
         l = l * rescale + weight  # NEW
         acc = acc * rescale[..., None] + weight[..., None] * v[j].float()[:, None]  # NEW
         m = m_new  # NEW

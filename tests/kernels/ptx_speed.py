@@ -15,6 +15,7 @@ import torch
 from pa_tutorial.checks.ladder import backend_named
 from pa_tutorial.kernels.compiled.backend import parts_of
 from pa_tutorial.kernels.cuda_launch import CudaLaunch
+from pa_tutorial.printing import print_anything
 from pa_tutorial.viz.kernel_runs import REFERENCE
 from simt import compile_ptx
 from simt.machine import CHECKS
@@ -75,6 +76,7 @@ def measured(stage: str, dtype: torch.dtype, num_seqs: int, num_heads: int) -> s
 
 
 if __name__ == "__main__":
+    print_anything()
     torch.set_num_threads(1)
     print("kernel        dtype  blocks    simulator  as compiled: all checks, without race")
     for stage in STAGES:

@@ -1,7 +1,7 @@
 """Processor time of launches: of a kernel's first one, and of the following ones.
 
-    python -m tests.simt.speed              this tree
-    python -m tests.simt.speed ../other     beside another tree, in turns, and the ratio
+    python -m tests.kernels.launch_speed              this tree
+    python -m tests.kernels.launch_speed ../other     beside another tree, in turns, and the ratio
 
 Each measurement is a process of its own, so the first launch finds nothing that was parsed before
 (Numba is imported). A ratio of two medians is good to about 3 %, on a busy machine, too.
@@ -19,6 +19,8 @@ from time import process_time
 
 import numpy as np
 from numba import cuda, float32, int32
+
+from pa_tutorial.printing import print_anything
 
 ROOT = Path(__file__).parents[2]
 TILE, BLOCK, BINS = 16, 256, 256
@@ -189,4 +191,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_anything()
     main()
