@@ -6,14 +6,16 @@ remove lanes until the loop or the function ends and returns them.
 """
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from simt import arithmetic
 from simt.access import load, store
 from simt.arithmetic import Value
+from simt.device_array import DeviceArray
 from simt.expressions import has_slices
 from simt.intrinsics import ARRAYS
 from simt.iterables import Iterables
@@ -27,19 +29,48 @@ Step = Callable[[Frame], None]
 LOOK_EVERY = 4_999  # turns of a while loop; a prime, so that what comes round again has changed
 
 
+class Decides(NamedTuple):
+    """What decides whether a loop ends: the names of variables, and of arrays."""
+
+    variables: set[str]
+    arrays: set[str]
+
+
 @dataclass(slots=True)
 class Waiting:
-    """A while loop while it runs: the numbers that decide whether it ends, when last looked at."""
+    """A while loop while it runs: what decides whether it ends, when last looked at."""
 
     turns: int = 0
-    numbers: list[object] | None = None
+    seen: list[object] | None = None
 
-    def is_as_before(self, frame: Frame, names: Iterable[str]) -> bool:
-        """Are these variables what they were at the last look, for the same lanes?"""
-        variables = [frame.variables.get(name) for name in names]
-        now = [frame.lanes.count, *(variable and variable.value for variable in variables)]
-        before, self.numbers = self.numbers, now
-        return before is not None and all(map(same, before, now))
+    def is_as_before(self, frame: Frame, decides: Decides) -> bool:
+        """Is all of it what it was at the last look, for the same lanes?"""
+        values = {name: one.value for name, one in frame.variables.items()}
+        arrays = [v for v in map(values.get, decides.arrays) if isinstance(v, Array)]
+        memory = [array.memory.data.copy() for array in arrays]
+        now = [frame.lanes.count, *map(values.get, decides.variables), *memory]
+        before, self.seen = self.seen, now
+        return before is not None and len(before) == len(now) and all(map(same, before, now))
+
+
+def read_by_conditions(nodes: Sequence[ast.AST]) -> list[ast.AST]:
+    """The parts of the expressions on which conditions depend, also through assignments."""
+    tests = [one.test for one in nodes if isinstance(one, ast.While | ast.If | ast.IfExp)]
+    read = [part for test in tests for part in ast.walk(test)]
+    names: set[str] = set()
+    while new := {part.id for part in read if isinstance(part, ast.Name)} - names:
+        names |= new
+        for one in nodes:
+            if isinstance(one, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For):
+                targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+                value = one.iter if isinstance(one, ast.For) else one.value
+                if value and new & {n.id for t in targets for n in ast.walk(t) if is_stored(n)}:
+                    read += ast.walk(value)
+    return read
+
+
+def is_stored(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def same(a: object, b: object) -> bool:
@@ -233,37 +264,35 @@ class Statements(Iterables):
 
     def _do_while(self, node: ast.While) -> Step:
         test, body = self.translate(node.test), self.body(node.body)
-        names = self._names_that_end(node)
+        decides = self._what_decides(node)
         site = self.source.site(node)
 
         def turn(frame: Frame, waiting: Waiting) -> None:
             waiting.turns += 1
-            if waiting.turns % LOOK_EVERY == 0 and waiting.is_as_before(frame, names):
+            if waiting.turns % LOOK_EVERY == 0 and waiting.is_as_before(frame, decides):
                 turns = f"{waiting.turns} turns of one loop with the same condition (max_turns)"
                 frame.gang.hang(site, turns)
 
-        watched = turn if names is not None and self.program.machine.max_turns is None else None
-        return self._loop(
-            node, lambda frame: Waiting(), lambda frame, _: test(frame), body, watched
-        )
+        is_watched = decides is not None and self.program.machine.max_turns is None
+        start, more = (lambda frame: Waiting()), (lambda frame, _: test(frame))
+        return self._loop(node, start, more, body, turn if is_watched else None)
 
-    def _names_that_end(self, node: ast.While) -> set[str] | None:
-        """The variables that decide whether a loop ends: those of its condition, and of the
-        conditions inside it, for a `break`. None if memory decides and the loop may change it."""
+    def _what_decides(self, node: ast.While) -> Decides | None:
+        """What its condition depends on, and those inside it, which may guard a `break`. None if a
+        function of the program's own, or a device array that is compiled in, may decide."""
         inside = [*ast.walk(node)]
-        tests = [n.test for n in inside if isinstance(n, ast.While | ast.If | ast.IfExp)]
-        read = [n for test in tests for n in ast.walk(test)]
-        may_read = any(isinstance(n, ast.Subscript) or self._may_use_memory(n) for n in read)
-        may_write = any(
-            (isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
-            or self._may_use_memory(n)
-            for n in inside
+        read = read_by_conditions(inside)
+        names, variables = (
+            {n.id for n in nodes if isinstance(n, ast.Name)} for nodes in (inside, read)
         )
-        if may_read and may_write:
+        if not any(isinstance(n, ast.Subscript) or self._calls_gpu_code(n) for n in read):
+            return Decides(variables, set())
+        known = [self.known(n) for n in inside if isinstance(n, ast.Name | ast.Attribute)]
+        if any(plain_function(one) or isinstance(one, DeviceArray) for one in known):
             return None
-        return {n.id for n in read if isinstance(n, ast.Name)}
+        return Decides(variables, names)
 
-    def _may_use_memory(self, node: ast.AST) -> bool:
+    def _calls_gpu_code(self, node: ast.AST) -> bool:
         """Is it a call of a function of cuda, or of one of the program's own?"""
         if not isinstance(node, ast.Call):
             return False

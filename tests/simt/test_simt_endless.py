@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import pytest
 from numba import cuda
 
@@ -14,6 +15,7 @@ ENDLESS = {
     "the step is forgotten": "i, s = 0, 0\nwhile i < a.size:\n    s += a[i]",
     "the step is 0": "i = 0\nwhile i < a.size:\n    i += 0",
     "it waits for another thread block": "while a[0] == 0:\n    pass",
+    "a lock that a lane of the same warp has": "while cuda.atomic.cas(a, 0, 0, 1) != 0:\n    pass",
     "of each lane": "i = cuda.threadIdx.x\nwhile i < a.size:\n    b = a[i]\n    b += 1",
 }
 LONG = {
@@ -21,6 +23,7 @@ LONG = {
     "a for loop": "for i in range(1, N + 1):\n    pass",
     "one that is left": "while True:\n    i += 1\n    if i == N: break",
     "one that goes on and off": "k = 0\nwhile k < 2:\n    i += 1\n    k = 2 if i == N else 1 - k",
+    "a flag that depends on a counter": "k = True\nwhile k:\n    i += 1\n    k = i < N",
     "a counter in memory": "while out[0] < N:\n    out[0] += 1\ni = N",
     "a counter that all share": "while cuda.atomic.add(out, 0, 1) < N:\n    i += 1",
     "a counter of a function": "while step(out) < N:\n    i += 1\ni += 1",
@@ -39,7 +42,7 @@ def test_an_endless_loop_is_named_within_seconds(lines: str, order: str) -> None
     start = time.thread_time()
     first = next(line for line in lines.splitlines() if line.startswith("while"))
     with pytest.raises(RuntimeError, match=r"^9998 turns of one loop.* and no end: ") as raised:
-        launch(kernel("a", lines), 4, 64, zeros(128), order=order, trace=0)
+        launch(kernel("a", lines), 4, 64, np.zeros(128, np.int32), order=order, trace=0)
     assert str(raised.value).endswith(first)
     assert time.thread_time() - start < 3
 
