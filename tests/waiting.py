@@ -45,19 +45,14 @@ def seconds(blank):
 
 print(json.dumps({name: seconds(blank) for name, blank in all_blanks().items()}))
 """
-SHORT = """
-import json, sys, time
-from pa_tutorial.checks import check
-start = time.perf_counter()
-check(sys.argv[1], short=True)
-print(json.dumps({f"short check of {sys.argv[1]}": time.perf_counter() - start}))
-"""
 CHECK = """
 import json, sys, time
 from pa_tutorial.checks import check
+
+name, how = sys.argv[1:]
 start = time.perf_counter()
-check(sys.argv[1])
-print(json.dumps({f"check of {sys.argv[1]}": time.perf_counter() - start}))
+check(name, short=how == "short")
+print(json.dumps({f"{how} check of {name}": time.perf_counter() - start}))
 """
 ENDLESS = """
 import json, time
@@ -157,9 +152,9 @@ def of(group: str, tree: Path) -> Iterator[dict[str, float]]:
         case "verdicts":
             yield of_verdicts(tree)
         case "short":
-            yield from (measured(tree, SHORT, kernel) for kernel in KERNELS)
+            yield from (measured(tree, CHECK, kernel, "short") for kernel in KERNELS)
         case "checks":
-            yield from (measured(tree, CHECK, name) for name in (*STAGES, "engine", "cpu"))
+            yield from (measured(tree, CHECK, name, "whole") for name in (*STAGES, "engine", "cpu"))
         case "pytest":
             yield from (tested(tree, stage) for stage in (*STAGES, *KERNELS, "engine"))
         case "endless":
