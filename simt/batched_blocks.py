@@ -131,10 +131,9 @@ class WideGang(Gang):
         if memory.space != "global":
             return
         any_order = name in UFUNCS and array.dtype.kind in "iu"
-        offset = (
-            array.phase % array.dtype.itemsize
-        )  # what overlaps by a part of an item has carries
-        kind = (name, array.dtype, offset) if any_order else None
+        # Of items that overlap by a part, the order of two sums shows.
+        begins = array.phase % array.dtype.itemsize
+        kind = (name, array.dtype, begins) if any_order else None
         if is_used or self.atomics.setdefault(memory, kind) != kind:
             raise Fallback
         if not any_order:
