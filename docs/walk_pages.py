@@ -22,10 +22,10 @@ TERM, TERM_LINK = re.compile(r'<a id="([\w-]+)"></a>'), re.compile(r"\]\(GLOSSAR
 KERNEL = ("@cuda.jit", "@triton.jit")
 MONDAY = re.compile(r"(\d\d)(?:, (?:parts? )?(\d+(?: (?:to|and) \d+)*))?[;.]")
 
-MAIN = [*range(14), 19]
+MAIN = [*range(15), 16]
 TREES = {
     "The main path": MAIN,
-    "Side trips": range(14, 19),
+    "Side trips": range(21, 28),
     "To look things up": ["notebooks/QUESTIONS", "notebooks/INDEX", "notebooks/*", "COURSE"],
     "The packages": ["pa_tutorial/*/README", "simt/README", "simt/*/README", "tests/README", "C*"],
 }

@@ -1,4 +1,4 @@
-"""Notebook 16: decode attention on this machine, with the kernel, its peers and the read bound."""
+"""Notebook 25: decode attention on this machine, with the kernel, its peers and the read bound."""
 
 import os
 import time

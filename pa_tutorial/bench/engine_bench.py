@@ -1,4 +1,4 @@
-"""Notebook 17: a decode step of a serving engine, for each way to store K and V.
+"""Notebook 26: a decode step of a serving engine, for each way to store K and V.
 
 Source of the workload: the rosellm project, "paged attention in rosellm": 64 requests, 54,784
 prompt tokens and 1,024 new ones.

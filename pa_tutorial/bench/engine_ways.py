@@ -1,4 +1,4 @@
-"""The ways to store K and V that notebook 17 compares: before paging, gathered, and paged.
+"""The ways to store K and V that notebook 26 compares: before paging, gathered, and paged.
 
 Each replaces the engine's Runner. The model around attention, the scheduler and the choice of
 tokens stay the same; the ways differ only in where a decode step finds K and V. They work for one

@@ -1,7 +1,7 @@
 """vLLM's own v1 and v2 beside ours, all compiled and run without a GPU.
 
 python -m pa_tutorial.bench.original PATH           # unpacked sources of vLLM
-python -m pa_tutorial.bench.original PATH --record  # as notebook 12 shows it
+python -m pa_tutorial.bench.original PATH --record  # as notebook 13 shows it
 """
 
 import argparse

@@ -380,7 +380,7 @@ _FLOAT8 = (
 DECODE_CASES = (*_DECODE, *(replace(case, about_blocks=True) for case in (*_BLOCKS, *_FLOAT8)))
 CASES: dict[str, Problem] = {case.id: case for case in (*SEQUENCE_CASES, *DECODE_CASES)}
 
-# Notebooks 04 to 13 follow this one by hand.
+# Notebooks 04 to 14 follow this one by hand.
 WORKED_EXAMPLE: DecodeProblem = CASES["decode/worked_example"]
 
 # The short check of a kernel: every kernel mistake in tests/wrong fails at least one of these

@@ -45,7 +45,7 @@ def find(name: str) -> Exercise | None:
 def attempt(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Show the verdict on a reader's function. Returns it if it is right, else ours.
 
-    name  an exercise, or a blank of a kernel (notebooks 08 to 13)
+    name  an exercise, or a blank of a kernel (notebooks 08 to 14)
 
     A wrong answer never raises. Raises ValueError for an unknown name, TypeError if the answer to
     an exercise can't be called.

@@ -8,7 +8,7 @@ Its table of texts/NN_topic.toml (texts.py says what every table has) also has:
     function = "qk_dot"              # optional: its name in the kernel, if another blank has it
 
 The answer is the function in kernels/<file>.py, so it has one source. The first wrong answer is
-what people write first.
+the easy mistake that is told below it.
 """
 
 import ast
@@ -85,17 +85,20 @@ class Blank(Told):
         return f'{self.stub.strip()}\n\n\n{self.function} = attempt("{self.name}", {self.function})'
 
     def folds(self) -> Iterator[tuple[str, str]]:
-        """Hints, what people write first, and the answer."""
-        *hints, answer = super().folds()
+        """An idea, how, a skeleton, and the answer with an easy mistake."""
+        *hints, (_, answer) = super().folds()
         yield from hints
+        yield "The answer, and an easy mistake", f"{answer}\n\n**An easy mistake.** {self.mistake}"
+
+    @property
+    def mistake(self) -> str:
+        """The first wrong answer: its changed lines, and why it is wrong."""
         first = self.wrong[0]
         theirs = first.made_in(self.source).splitlines()
         lines = [line for line in theirs if line not in self.source.splitlines()]
         changed = "\n".join(line.partition("  #")[0] for line in lines)
         missing = changed.strip() in ("", "pass")  # a line of the answer
-        shown = "" if missing else f"{in_fence(changed)}\n\n"
-        yield "What people write first", shown + first.why
-        yield answer
+        return first.why if missing else f"{first.why}\n\n{in_fence(changed)}"
 
 
 def text_of(file: str) -> str:

@@ -1,4 +1,4 @@
-"""Other numbers for the exercise of notebook 14: lengths to deal out."""
+"""Other numbers for the exercise of notebook 23: lengths to deal out."""
 
 import numpy as np
 

@@ -7,7 +7,7 @@ texts/NN_topic.toml holds those of a notebook, its blanks in their order, then i
     [qk_dot]
     level = "medium"                 # or easy, hard
     text = "What is wanted: one or two sentences above the cell."
-    hints = ["first", "second"]      # Markdown, folded: the idea, then the way
+    hints = ["", "", ""]             # Markdown, folded: an idea, how, a skeleton (or two hints)
     why = "One sentence below the answer; optional for an exercise."
 
     [[qk_dot.wrong]]                 # one line of the answer changed: see changed_line.py
@@ -30,6 +30,7 @@ from typing import Any
 from pa_tutorial.exercises.changed_line import with_changed_line
 
 FOLDER = Path(__file__).with_name("texts")
+FOLDS = "An idea", "How", "A skeleton"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 YOUR_CODE = "# your code"  # at the end of a line in a stub
 
@@ -103,8 +104,9 @@ class Told:
 
     def folds(self) -> Iterator[tuple[str, str]]:
         """(summary, Markdown) of each fold."""
-        for number, hint in enumerate(self.table["hints"], start=1):
-            yield f"Hint {number}", hint
+        hints = self.table["hints"]
+        numbered = [f"Hint {number}" for number in range(1, len(hints) + 1)]
+        yield from zip(FOLDS if len(hints) == len(FOLDS) else numbered, hints, strict=True)
         yield "The answer", f"{in_fence(self.body)}\n\n{self.why}"
 
     @property

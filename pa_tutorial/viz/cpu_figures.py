@@ -1,4 +1,4 @@
-"""Notebook 14: the order in which memory is read."""
+"""Notebook 23: the order in which memory is read."""
 
 from collections.abc import Sequence
 from itertools import product

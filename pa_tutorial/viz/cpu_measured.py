@@ -1,4 +1,4 @@
-"""Notebook 16: one call timed again and again, and decode steps on the CPU beside their limit."""
+"""Notebook 25: one call timed again and again, and decode steps on the CPU beside their limit."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The figures of notebook 17: an engine's steps, the batch of one step, and what it costs."""
+"""The figures of notebook 26: an engine's steps, the batch of one step, and what it costs."""
 
 import json
 from collections.abc import Mapping

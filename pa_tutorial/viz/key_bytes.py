@@ -1,4 +1,4 @@
-"""Figures of notebooks 08, 10, 12 and 13: which lanes read which bytes of K with one load, and what
+"""Figures of notebooks 08, 10, 13 and 14: which lanes read which bytes of K with one load, and what
 16 bytes hold."""
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The figure of notebook 19: the intermediates of attention over a latent cache, in two forms."""
+"""The figure of notebook 16: the intermediates of attention over a latent cache, in two forms."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

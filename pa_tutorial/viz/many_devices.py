@@ -1,4 +1,4 @@
-"""The cache of one device, and of ranks that split it by heads or by blocks (notebook 18)."""
+"""The cache of one device, and of ranks that split it by heads or by blocks (notebook 27)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The figure of notebooks 07 to 13: who works on what, from the grid down to the lane."""
+"""The figure of notebooks 07 to 14: who works on what, from the grid down to the lane."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +20,9 @@ ABOUT = {  # notebook -> the rungs that it is about; where threads have no lanes
     "09": ("warp", "thread group"),
     "10": ("thread group", "lane"),
     "11": ("thread block", "warp"),
-    "12": ("lane",),
-    "13": ("grid", "thread block"),
+    "12": ("warp", "lane"),
+    "13": ("lane",),
+    "14": ("grid", "thread block"),
 }
 COMES_IN = {"warp": "09", "lane": "09", "vec": "10"}  # notebooks
 LEFT, RIGHT, WIDTH, BAR, STEP = 0.12, 3.92, 3.15, 0.24, 0.64  # inches
@@ -140,8 +141,9 @@ def titles(g: Geometry, tokens: int, blocks: int, seq_len: int) -> dict[str, str
         "09": f"A warp takes a block of {g.BLOCK_SIZE} tokens: {group} for each of them",
         "10": f"A lane takes {vecs} of the {vecs * g.THREAD_GROUP_SIZE} vecs of a token",
         "11": f"{warps} of {g.NUM_WARPS} warps have scores of this head: its softmax needs all",
-        "12": f"A vec is {vec}, {g.VEC_SIZE * g.ITEMSIZE} bytes: a lane can load it at once",
-        "13": f"In v2 a thread block takes one partition: {tokens} of {seq_len} tokens",
+        "12": f"{warps} of {g.NUM_WARPS} warps have rows of V to add: four sums become one output",
+        "13": f"A vec is {vec}, {g.VEC_SIZE * g.ITEMSIZE} bytes: a lane can load it at once",
+        "14": f"In v2 a thread block takes one partition: {tokens} of {seq_len} tokens",
     }
 
 

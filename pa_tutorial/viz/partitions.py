@@ -1,4 +1,4 @@
-"""The figures of notebook 13: the partitions of v2, and the multiprocessors that v1 leaves idle.
+"""The figures of notebook 14: the partitions of v2, and the multiprocessors that v1 leaves idle.
 
 Idle multiprocessors are a model, not a measurement: a multiprocessor runs one thread block at a
 time, a thread block's time is proportional to its tokens, and the next one starts on the

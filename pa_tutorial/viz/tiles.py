@@ -1,4 +1,4 @@
-"""The figure of notebook 15: where each token of a tile is stored, and what is masked."""
+"""The figure of notebook 24: where each token of a tile is stored, and what is masked."""
 
 import numpy as np
 from matplotlib.axes import Axes

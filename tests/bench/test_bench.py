@@ -88,7 +88,7 @@ def test_batch_has_its_own_shuffled_blocks_and_poisoned_slots() -> None:
     assert not torch.equal(batch.memory, Batch(batch.shape, seed=1).memory)
 
 
-@pytest.mark.rest("notebook 16 reads with it")
+@pytest.mark.rest("notebook 25 reads with it")
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_read_bound_reads_every_word(num_threads: int) -> None:
     batch = Batch(TAIL)

@@ -51,7 +51,7 @@ def test_solving_fills_only_the_marked_places(name: str) -> None:
 @pytest.mark.rest("a notebook with one kernel", keep=["08_first_paged_kernel"])
 @each_notebook
 def test_answers_of_folders_and_notebooks_have_all_that_they_need(name: str, tmp_path) -> None:
-    if name == "15_triton":
+    if name == "24_triton":
         absent.require("Triton")
     one = assignment(name)
     nbformat.write(instructor_notebook(name), tmp_path / "solved.ipynb")

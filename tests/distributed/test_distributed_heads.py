@@ -55,7 +55,7 @@ def test_an_unknown_layer_is_refused_and_no_layer_is_changed() -> None:
 
 # 4 ranks: TinyLM has 2 KV heads, so two ranks have the same one. "biased": with a bias in a sum
 # over ranks, torch would send weights instead of parts. 97 scores of qwen2 are padded.
-@pytest.mark.rest("bytes_of_an_agreement; notebook 18, which prints what a step sends")
+@pytest.mark.rest("bytes_of_an_agreement; notebook 27, which prints what a step sends")
 @pytest.mark.parametrize(("num_ranks", "name"), [(2, "biased"), (4, "tiny"), (2, "qwen2")])
 def test_a_step_sends_hashes_sums_and_scores_and_no_more_with_a_longer_context(
     ranks_of: Callable, num_ranks: int, name: str

@@ -62,7 +62,7 @@ COVERING = [
 ]
 
 
-@pytest.mark.rest("notebook 17 compares the tokens of a Qwen2 with those of transformers")
+@pytest.mark.rest("notebook 26 compares the tokens of a Qwen2 with those of transformers")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("settings", COVERING, ids=lambda one: "-".join(map(str, one)))
 def test_tokens_are_those_of_transformers(settings: tuple, name: str) -> None:

@@ -15,7 +15,7 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 def marks(exercise: Exercise) -> list[pytest.MarkDecorator]:
     """Those in Triton are skipped where there is none, as the stage is."""
-    return [pytest.mark.triton] if exercise.notebook == "15_triton" else []
+    return [pytest.mark.triton] if exercise.notebook == "24_triton" else []
 
 
 each = pytest.mark.parametrize(

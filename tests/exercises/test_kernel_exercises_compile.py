@@ -1,4 +1,4 @@
-"""Numba accepts the solutions of notebooks 07 to 13 as the grader runs them."""
+"""Numba accepts the solutions of notebooks 07 to 14 as the grader runs them."""
 
 from collections.abc import Callable
 

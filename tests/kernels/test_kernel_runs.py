@@ -79,7 +79,7 @@ def test_a_geometry_has_one_kernel_and_another_geometry_another(stage: str) -> N
         assert PREPARE[stage](**arguments(problem(**change))).kernel is not first.kernel
 
 
-@pytest.mark.rest("test_ladder.py; notebook 17's engine steps in place", keep=["cuda_*", "triton"])
+@pytest.mark.rest("test_ladder.py; notebook 26's engine steps in place", keep=["cuda_*", "triton"])
 @pytest.mark.parametrize(
     "stage", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ON_BLOCKS]
 )

@@ -72,7 +72,7 @@ def run_cells(name: str) -> None:
         exec(compile(cell.source, file, "exec"), names)
 
 
-# Notebooks 08 and 11 to 13 build up the kernels that are files.
+# Notebooks 08 and 11 to 14 build up the kernels that are files.
 IN_NOTEBOOKS = {
     "07_threads": "scale_each who_am_i copy_elements reverse first_half",
     "09_warps": "two_ways copy_tokens transpose sums_of_four scores_by_lane scores_by_group",

@@ -118,7 +118,7 @@ def test_line_numbers_change_no_access_and_no_arithmetic() -> None:
 
 @rest
 def test_decoding_makes_v1_execute_3_times_as_many_instructions() -> None:
-    """Notebook 12 says so, and how many they are in float16."""
+    """Notebook 13 says so, and how many they are in float16."""
     executed = []
     for step in (STEP, replace(STEP, cache_dtype=torch.float8_e4m3fn, **SCALES)):
         part = v1_vector_backend.prepare(step.paged("vllm"))

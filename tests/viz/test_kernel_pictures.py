@@ -1,4 +1,4 @@
-"""What the figures of notebooks 08 to 13 show is what the kernels did."""
+"""What the figures of notebooks 08 to 14 show is what the kernels did."""
 
 import math
 from dataclasses import replace
@@ -215,7 +215,7 @@ def test_a_thread_that_reads_another_block_than_its_own_is_told() -> None:
 @SIZES
 @pytest.mark.parametrize("notebook", nested.ABOUT)
 def test_every_word_of_the_ladder_can_be_read(notebook: str, sizes: tuple[int, int]) -> None:
-    partition_size = sizes[1] * (notebook == "13")
+    partition_size = sizes[1] * (notebook == "14")
     require_readable(nested.draw_ladder(notebook, of_sizes(sizes), partition_size))
 
 

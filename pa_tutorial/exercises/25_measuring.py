@@ -1,4 +1,4 @@
-"""Exercises of notebook 16: a ratio you can believe, and which roof limits a step."""
+"""Exercises of notebook 25: a ratio you can believe, and which roof limits a step."""
 
 import statistics
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 18: a rank's KV heads, its slots, its part of a layer."""
+"""Exercises of notebook 27: a rank's KV heads, its slots, its part of a layer."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Exercises of notebook 15, in Triton: compute the scores of a tile, write new keys."""
+"""Exercises of notebook 24, in Triton: compute the scores of a tile, write new keys."""
 
 from __future__ import annotations  # signatures mention tl.constexpr, and Triton may be missing
 

@@ -1,4 +1,4 @@
-"""The exercise of notebook 14: deal the blocks out to shares."""
+"""The exercise of notebook 23: deal the blocks out to shares."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

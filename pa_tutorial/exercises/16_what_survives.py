@@ -1,4 +1,4 @@
-"""Exercises of notebook 19: a table without padding, and attention over a latent cache."""
+"""Exercises of notebook 16: a table without padding, and attention over a latent cache."""
 
 from functools import partial
 from itertools import accumulate, chain

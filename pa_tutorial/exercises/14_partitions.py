@@ -1,4 +1,4 @@
-"""Exercise of notebook 13: the reduce kernel in one pass."""
+"""Exercise of notebook 14: the reduce kernel in one pass."""
 
 import math
 from collections.abc import Sequence

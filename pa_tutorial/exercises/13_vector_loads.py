@@ -1,4 +1,4 @@
-"""Exercises of notebook 12: the decode of one byte, and a copy by vecs, with a tail."""
+"""Exercises of notebook 13: the decode of one byte, and a copy by vecs, with a tail."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Exercises of notebook 17: may a sequence start, and one step of the scheduler."""
+"""Exercises of notebook 26: may a sequence start, and one step of the scheduler."""
 
 from typing import Any
 
