@@ -5,6 +5,7 @@ leaves a picture, because a widget shows nothing where no kernel runs.
 """
 
 import os
+from copy import deepcopy
 from pathlib import Path
 
 import nbformat
@@ -12,6 +13,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from pa_tutorial.checks.progress import HIDDEN
+from pa_tutorial.exercises import named
 from pa_tutorial.exercises.my_kernel import PLACE
 from pa_tutorial.kernels.cpu.kernel import COMPILING
 from simt.microscope.page import STATIC
@@ -29,15 +31,47 @@ METADATA = {
 
 def execute(path: Path) -> NotebookNode:
     """The notebook with fresh outputs. Raises CellExecutionError if a cell fails."""
+    return run(nbformat.read(path, as_version=4), path.parent)
+
+
+def filled_twice(path: Path, my_kernel: Path) -> tuple[NotebookNode, NotebookNode]:
+    """The notebook with the answers in its blanks, run and run again in the same kernel.
+
+    my_kernel  the reader's folder; they run beside it
+    """
     notebook = nbformat.read(path, as_version=4)
-    env = {**os.environ, STATIC: "1", HIDDEN: "1", PLACE: NOT_THERE}
+    for cell in notebook.cells:
+        fill_in(cell)
+    again = deepcopy(notebook.cells)
+    for cell in again:
+        cell.id += "-again"
+    count = len(notebook.cells)
+    notebook.cells += again
+    cells = run(notebook, my_kernel.parent, str(my_kernel)).cells
+    return nbformat.v4.new_notebook(cells=cells[:count]), nbformat.v4.new_notebook(
+        cells=cells[count:]
+    )
+
+
+def fill_in(cell: NotebookNode) -> None:
+    """Put the answer in the place of a stub; other cells stay."""
+    name = cell.metadata.get("blank", cell.metadata.get("exercise"))
+    if name is None or cell.metadata["part"] != "stub":
+        return
+    told = named(name)
+    attempt = cell.source[len(told.stub.strip()) :]  # below the stub of a blank
+    cell.source = told.source.strip() + attempt
+
+
+def run(notebook: NotebookNode, folder: Path, my_kernel: str = NOT_THERE) -> NotebookNode:
+    env = {**os.environ, STATIC: "1", HIDDEN: "1", PLACE: my_kernel}
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT,
-        km=start_kernel(env, str(path.parent)),
+        km=start_kernel(env, str(folder)),
         record_timing=False,
         coalesce_streams=True,  # how a print is cut into messages is chance
-        resources={"metadata": {"path": str(path.parent)}},
+        resources={"metadata": {"path": str(folder)}},
     )
     client.execute(cleanup_kc=True)  # and end the kernel
     for cell in notebook.cells:  # whether a kernel has to be compiled depends on the machine

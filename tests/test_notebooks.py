@@ -9,7 +9,7 @@ from nbformat import NotebookNode
 
 from pa_tutorial.kernels.compiled.report import ASKING
 from pa_tutorial.viz.style import PNG, SVG, SVG_ONLY
-from tests.run_notebooks import METADATA, NOTEBOOKS, execute, keep
+from tests.run_notebooks import METADATA, NOTEBOOKS, execute, filled_twice, keep
 from tests.same_output import Piece, require_same
 
 MARKS = {
@@ -65,6 +65,7 @@ def test_a_notebook_gets_the_same_pngs_and_answers_of_the_compiler(
     require_committed_outputs(path, with_png=True)
 
 
+KERNELS = "07", "08", "09", "10", "11", "12", "13", "14"
 WIDE, USUAL = (96, 32, "torch.bfloat16"), (64, 16, "torch.float16")
 
 
@@ -82,6 +83,27 @@ def test_a_notebook_ends_with_a_readers_sizes(number: int, sizes: tuple, tmp_pat
     assert new != text
     (tmp_path / path.name).write_text(new, encoding="utf-8")
     execute(tmp_path / path.name)
+
+
+# The reader's files are written, so what these say changes from one run to the next.
+SAYS_WHAT_IS_SAVED = "saved(", "save("
+NOT_RIGHT = "not yet", "not written", "still ours", "goes on with ours"
+OF_KERNELS = [path for path in sorted(NOTEBOOKS.glob("*.ipynb")) if path.stem[:2] in KERNELS]
+
+
+@pytest.mark.parametrize("path", OF_KERNELS, ids=lambda path: path.stem)
+def test_a_filled_notebook_is_right_and_gives_the_same_when_run_again(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SVG_ONLY, "1")
+    first, again = filled_twice(path, tmp_path / "my_kernel")
+    for one, other in zip(first.cells, again.cells, strict=True):
+        shown = outputs(one, with_png=False)
+        assert "error" not in [output.output_type for output in one.get("outputs", [])], shown
+        said = [words for words in NOT_RIGHT if words in str(shown)]
+        assert "attempt(" not in one.source or not said, shown
+        if not any(words in one.source for words in SAYS_WHAT_IS_SAVED):
+            require_same(outputs(other, with_png=False), shown, f"run twice:\n{one.source}")
 
 
 def require_committed_outputs(path: Path, with_png: bool) -> None:
