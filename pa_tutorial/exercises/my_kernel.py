@@ -111,8 +111,7 @@ def fit_to_save(
         for name, one in functions.items():
             try:
                 template.require_known_names(tree_of(one), known)
-                if is_unfinished(one):
-                    raise KernelFileError(f"{name} isn't finished")
+                require_finished(name, one)
                 if name not in {*functions_in(text_of(file)), *called}:
                     raise KernelFileError(f"{file}.py has no {name}, and none of yours calls it")
                 fit[file][name] = one
@@ -123,6 +122,11 @@ def fit_to_save(
 
 def tree_of(function: Callable | Source) -> ast.Module:
     return ast.parse(source_of(function).text)
+
+
+def require_finished(name: str, function: Callable | Source) -> None:
+    if is_unfinished(function):
+        raise KernelFileError(f"{name} isn't finished")
 
 
 def save_file(path: Path, functions: Mapping[str, Callable | Source]) -> None:
@@ -242,6 +246,7 @@ def usable(
             tree = template.parsed(source)
             template.require_same_arguments(tree, ours, path.stem)
             template.require_known_names(tree, known | sources.keys())
+            require_finished(name, source)
         except KernelFileError as error:
             say(f"{spoken(path)}: {error}. It is replaced with ours.")
             others = {other: sources[other] for other in sources if other != name}

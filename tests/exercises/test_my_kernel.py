@@ -198,6 +198,15 @@ def test_ours_takes_the_place_of_a_function_that_does_not_fit(
     assert "load_key" in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_ours_takes_the_place_of_what_is_not_finished(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    save(MINE)
+    change(folder / "v1.py", "k_vecs[j, e] = to_float(", "...\n            (")
+    assert saved("v1") == {}
+    assert "load_key isn't finished. It is replaced with ours." in capsys.readouterr().out
+
+
 def test_a_file_may_have_constants_and_functions_of_its_own_and_keeps_them(folder: Path) -> None:
     save(MINE)
     change(folder / "v1.py", "# Of q and K\n", "MY_X = X\ndef twice(x): return 2 * x\n")
