@@ -34,7 +34,7 @@ NOT_FOR_READERS = (
     r" \(max_turns\)",
     r" Either the index is wrong, or the launch .*",  # the launch is ours
 )
-CUT = r"\[\.\.\.(?:, \.\.\.)*\]"
+CUT = r"\[[\d:, ]*\.\.\.[^\]]*\]"
 
 
 def in_plain_words(error: BaseException) -> str:
