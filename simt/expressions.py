@@ -35,7 +35,7 @@ class Expressions(Known):
         """The function that computes a node: _on_binop for an ast.BinOp, and so on."""
         method = getattr(self, f"_on_{type(node).__name__.lower()}", None)
         if method is None:
-            raise self.source.unknown(node, f"{ast.unparse(node)}, a {type(node).__name__}")
+            raise self.source.unknown_kind(node, f"such as {ast.unparse(node)}")
         return method(node)
 
     def _on_constant(self, node: ast.Constant) -> Run:
@@ -63,6 +63,8 @@ class Expressions(Known):
             return self._global_array(node, text, value)
         if plain_function(value) or isinstance(value, np.dtype):
             return lambda frame: value  # only calls and arrays can use it
+        if callable(value):
+            raise self.source.unsupported(node, f"{text} isn't called: write {text}(...)")
         raise self.source.unknown(node, f"{text}, a {type(value).__name__}, as a value")
 
     def _global_array(self, node: ast.AST, name: str, value: object) -> Run:

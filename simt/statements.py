@@ -96,7 +96,7 @@ class Statements(Iterables):
     def statement(self, node: ast.stmt) -> Step:
         method = getattr(self, f"_do_{type(node).__name__.lower()}", None)
         if method is None:
-            raise self.source.unknown(node, f"{type(node).__name__} in a kernel")
+            raise self.source.unknown_kind(node)
         step = self.program.watched(self.source, node, method(node))
 
         def run(frame: Frame) -> None:

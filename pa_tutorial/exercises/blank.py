@@ -12,10 +12,11 @@ the easy mistake that is told below it.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.kernel_text import excerpt, functions_in, head_of
@@ -74,11 +75,16 @@ class Blank(Told):
             first -= 1
         return "\n".join(lines[first:])
 
-    def trials(self, draw: int = 0) -> list[Trial]:
-        """The cases; draw 0 has those of the notebook, any other draw has other numbers."""
+    def trials(
+        self, draw: int = 0, beside: Mapping[str, tuple[Callable, ...]] = MappingProxyType({})
+    ) -> list[Trial]:
+        """The cases; draw 0 has those of the notebook, any other draw has other numbers.
+
+        beside  a reader's other functions, by file: these take part, and ours for the rest
+        """
         from pa_tutorial.exercises.blank_cases import TRIALS  # loads the simulator
 
-        return TRIALS[self.file](self.function, draw)
+        return TRIALS[self.file](self.function, draw, beside)
 
     @property
     def cell(self) -> str:

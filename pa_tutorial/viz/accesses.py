@@ -1,6 +1,6 @@
 """Which thread accesses which element, in a reader's function and in the correct one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from itertools import groupby
 
 from matplotlib.axes import Axes
@@ -38,18 +38,27 @@ def differing(yours: Owners, right: Owners) -> set[int]:
 
 
 @style.styled
-def draw_accesses(traces: Mapping[str, Trace], what: str) -> Figure:
+def draw_accesses(
+    traces: Mapping[str, Trace],
+    what: str,
+    empty: Set[int] = frozenset(),
+    is_right: bool = False,
+) -> Figure:
     """At most 64 elements in memory order, starting at the first that the kernel touches.
 
     If these are right and later ones aren't, it starts with the line of the first wrong one.
 
-    traces  "yours" and "right" -> accesses of one array
-    what    "read k_cache" or "write out"
+    traces    "yours" and "right" -> accesses of one array
+    what      "read k_cache" or "write out"
+    empty     elements of slots without a token, counted from the array's first: whether a thread
+              reads them makes no difference
+    is_right  the verdict on the function: then no element is wrong, whichever thread touches it
     """
     kind, name = what.split()
     yours, right = (owners(traces[words]) for words in ("yours", "right"))
-    wrong, touched = differing(yours, right), yours.keys() | right.keys()
-    heading = title(kind, name, len(wrong), len(touched))
+    others, touched = differing(yours, right) - empty, (yours.keys() | right.keys()) - empty
+    wrong = set() if is_right else others
+    heading = title(kind, name, len(others), len(touched), is_right)
     lines = lines_from(next(iter(right)), max(touched), wrong)
     figure, axes = style.new_figure(heading, 0.6 + 0.42 * len(lines))
     height = len(lines) + 0.6
@@ -79,13 +88,20 @@ def lines_from(start: int, last: int, wrong: set[int]) -> list[range]:
     return [range(at, min(at + COLUMNS, end)) for at in range(start, end, COLUMNS)]
 
 
-def title(kind: str, name: str, num_wrong: int, count: int) -> str:
-    if not num_wrong:
-        return f"Your threads {kind} the right elements of {name}"
-    verb = "is" if num_wrong == 1 else "are"
+def title(kind: str, name: str, num_other: int, count: int, is_right: bool) -> str:
+    """num_other  elements that other threads touch than in ours; count: those of both"""
+    if not num_other:
+        here = "" if is_right else ", but what they make of them is wrong"
+        return f"Your threads {kind} the right elements of {name}{here}"
+    verb = "is" if num_other == 1 else "are"
     past = "read" if kind == "read" else "written"
-    of = f"{num_wrong:,} of {plural(count, 'element')} of {name}"
-    return f"{of} {verb} {past} by the wrong threads, or by none"
+    of = f"{num_other:,} of {plural(count, 'element')} of {name}"
+    whom = (
+        "other threads than in ours, which is right too"
+        if is_right
+        else "the wrong threads, or by none"
+    )
+    return f"{of} {verb} {past} by {whom}"
 
 
 def draw_line(
