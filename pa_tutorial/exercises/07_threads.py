@@ -1,4 +1,4 @@
-"""Exercises of notebook 07: eight kernels of one to three lines. The first case is drawn."""
+"""Exercises of *Threads*: eight kernels of one to three lines. The first case is drawn."""
 
 import numpy as np
 from numba import cuda, float32
@@ -188,7 +188,7 @@ def sum_in_shared(out, a):  # 8 threads, or 64
     s[t] = a[t]
     half = cuda.blockDim.x // 2
     while half > 0:
-        # wait; then each of the first `half` threads adds one element of the other half to its own
+        # one round: what must every thread do first, and which of them add what?
         ### BEGIN SOLUTION
         cuda.syncthreads()
         if t < half:

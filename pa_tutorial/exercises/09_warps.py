@@ -1,4 +1,4 @@
-"""Exercises of notebook 09: the right answer, no finding, and few memory transactions."""
+"""Exercises of *Warps*: the right answer, no finding, and few memory transactions."""
 
 import numpy as np
 from numba import cuda, float32
@@ -7,29 +7,6 @@ from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.kernel_grading import Enough, Task, on_tasks, warm_up
 from pa_tutorial.exercises.random_inputs import seeded
 from simt.gpus import ALL_LANES, WARP_SIZE
-
-
-# Warm-up ----------------------------------------------------------------------------------------
-@cuda.jit
-def largest_of_warp(out, scores):  # 32 lanes, 32 scores; every lane gets the largest
-    lane = cuda.threadIdx.x
-    largest = scores[lane]
-    ### BEGIN SOLUTION
-    for distance in (16, 8, 4, 2, 1):
-        largest = max(largest, cuda.shfl_xor_sync(ALL_LANES, largest, distance))
-    ### END SOLUTION
-    out[lane] = largest
-
-
-_LARGEST = "With each shuffle, a lane learns the largest of twice as many lanes: 2, 4, 8, 16, 32."
-LARGEST = warm_up(
-    largest_of_warp,
-    [("32_lanes", "any numbers", _LARGEST, (1,), 32, (32,))],
-    lambda a: np.full_like(a, a.max()),
-    is_drawn=False,
-    most_shuffles=5,
-    enough={1: Enough.of(32)},
-)
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -44,9 +21,8 @@ def gather_tokens(out, cache, block_table):
 
     Any number of threads that is a multiple of 32, at most 1,024.
     """
-    # 1. elements of out, counted 0, 1, 2, …: neighbouring threads take neighbouring ones
-    # 2. all threads together take the first elements, then the next ones, up to the end of out
-    # 3. element -> token and dim; token -> logical block and offset -> physical block
+    # deal the elements of out to all threads, so that each load of a warp wants whole sectors
+    # find each element's token and dim, and from the token its place in the cache
     ### BEGIN SOLUTION
     block_size, head_size = cache.shape[1], cache.shape[2]
     for i in range(cuda.threadIdx.x, out.size, cuda.blockDim.x):
@@ -88,10 +64,35 @@ def gather_task(
 GATHER = Exercise(
     solution=gather_tokens,
     cases=on_tasks(GATHER_CASES, gather_task, ("token", "dim")),
+    is_warm_up=True,
 )
 
 
 # 2. ---------------------------------------------------------------------------------------------
+@cuda.jit
+def largest_of_warp(out, scores):  # 32 lanes, 32 scores; every lane gets the largest
+    lane = cuda.threadIdx.x
+    largest = scores[lane]
+    # five rounds: ask another lane for its largest so far, and keep the larger of the two
+    ### BEGIN SOLUTION
+    for distance in (16, 8, 4, 2, 1):
+        largest = max(largest, cuda.shfl_xor_sync(ALL_LANES, largest, distance))
+    ### END SOLUTION
+    out[lane] = largest
+
+
+_LARGEST = "With each shuffle, a lane learns the largest of twice as many lanes: 2, 4, 8, 16, 32."
+LARGEST = warm_up(
+    largest_of_warp,
+    [("32_lanes", "any numbers", _LARGEST, (1,), 32, (32,))],
+    lambda a: np.full_like(a, a.max()),
+    is_drawn=False,
+    most_shuffles=5,
+    enough={1: Enough.of(32)},
+)
+
+
+# 3. ---------------------------------------------------------------------------------------------
 @cuda.jit
 def transpose_tokens(out, a):
     """From one row per token to one row per dim, through shared memory, by one thread block.
@@ -102,10 +103,10 @@ def transpose_tokens(out, a):
     Any number of threads that is a multiple of 32, at most 1,024. All elements must pass through
     shared memory, without a bank conflict.
     """
-    # 1. a tile in shared memory for 32 tokens and 32 dims; how long must its rows be?
-    # 2. for every 32 dims: the warps share the tokens, and copy rows of a into the tile
-    # 3. wait; then the warps share the dims, and copy columns of the tile into rows of out
-    # 4. before the next 32 dims overwrite the tile: which threads may still be reading it?
+    # a tile in shared memory for 32 tokens and 32 dims; how long must its rows be?
+    # for every 32 dims: the warps share the tokens, and copy rows of a into the tile
+    # then the warps share the dims, and copy columns of the tile into rows of out
+    # when may a thread read the tile, and when may it overwrite it?
     ### BEGIN SOLUTION
     tile = cuda.shared.array((32, 33), float32)
     lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
@@ -146,4 +147,4 @@ TRANSPOSE = Exercise(
 )
 
 
-EXERCISES = (LARGEST, GATHER, TRANSPOSE)
+EXERCISES = (GATHER, LARGEST, TRANSPOSE)

@@ -59,7 +59,7 @@ def exchanges(shuffles: Trace) -> list[list[tuple[int, int]]]:
 @style.styled
 def draw_reduction(trace: Trace) -> Figure:
     """A reduction of one warp, drawn from its shuffles: which lane reads from which. The number
-    below a lane says how many lanes are in its sum."""
+    below a lane says how many lanes' values are in its own."""
     states = summed_lanes(trace)
     lanes = sorted(states[0])
     if all(states[-1][lane] <= {*lanes[:SHOWN]} for lane in lanes[:SHOWN]):
@@ -90,7 +90,8 @@ def _finding(states: list[dict[int, frozenset[int]]]) -> str:
     holders = [lane for lane in last if len(last[lane]) == largest]
     who = f"lane {holders[0]}" if len(holders) == 1 else f"{len(holders)} lanes"
     who = "every lane" if len(holders) == len(last) else who
-    return f"{plural(len(states) - 1, 'shuffle')} can give {who} the sum of {largest} lanes"
+    has = "have" if 1 < len(holders) < len(last) else "has"
+    return f"After {plural(len(states) - 1, 'shuffle')}, {who} {has} heard from {largest} lanes"
 
 
 @style.styled

@@ -49,7 +49,7 @@ def test_a_shuffle_down_leaves_the_whole_sum_in_the_first_lane_only() -> None:
     steps = [f"x += cuda.shfl_down_sync(0xFFFFFFFF, x, {delta})" for delta in (16, 8, 4, 2, 1)]
     trace = trace_of("x", "\n".join([*steps, "out[t] = x"]), 32, np.float32(1))
     assert [len(summed_lanes(trace)[-1][lane]) for lane in (0, 31)] == [32, 1]
-    assert draw_reduction(trace).get_suptitle().endswith("can give lane 0 the sum of 32 lanes")
+    assert draw_reduction(trace).get_suptitle().endswith("lane 0 has heard from 32 lanes")
 
 
 def test_what_a_picture_cannot_show_is_refused() -> None:
