@@ -18,7 +18,7 @@ from pa_tutorial.exercises.blank import blanks_of
 from pa_tutorial.exercises.cells import fill
 from pa_tutorial.printing import print_anything
 from pa_tutorial.viz.__main__ import FIGURES, PAGES
-from pa_tutorial.viz.score import RECORDING
+from pa_tutorial.viz.bill import RECORDING
 from pa_tutorial.viz.style import svg
 from tests.lost_changes import lost_changes, lost_names
 from tests.run_notebooks import NOTEBOOKS, execute, keep

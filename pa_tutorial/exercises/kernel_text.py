@@ -46,10 +46,17 @@ def replaced(text: str, new: Callable[[ast.stmt], str | None]) -> str:
 
 
 def with_functions(text: str, functions: Mapping[str, str]) -> str:
-    """The text with functions in the places of those of their names; others follow at the end."""
+    """The text with functions in the places of those of their names; others follow at the end. Of
+    two with one name, only the last counted, and stays."""
     known = functions_in(text)
-    text = replaced(text, lambda node: functions.get(getattr(node, "name", "")))
-    return text + "".join(f"\n\n{functions[name]}" for name in functions if name not in known)
+
+    def new(node: ast.stmt) -> str | None:
+        name = getattr(node, "name", "")
+        is_last = name in known and known[name].lineno == node.lineno
+        return functions.get(name) if is_last or name not in functions else ""
+
+    others = [functions[name] for name in functions if name not in known]
+    return replaced(text, new) + "".join(f"\n\n{one}" for one in others)
 
 
 def with_constants(text: str, values: Mapping[str, object]) -> str:

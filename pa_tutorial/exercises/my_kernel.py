@@ -1,96 +1,153 @@
 """my_kernel/: the kernels with what a reader has written, from notebook to notebook.
 
     mine = v1_backend.with_functions(**saved("v1"))   # theirs, where saved; ours for the rest
+    print(yours(mine))                                # 7 of 12 functions of v1 are yours
     save(mine)                                        # at the end of a notebook
+    save(mine, group_sizes)                           # and a function in plain Python
 
-It has naive.py, v1.py, v1_vector.py and v2.py, in the form of ours (pa_tutorial/kernels). YOURS in
-each names the functions that are the reader's; all others are ours, so a check of a file never
-certifies ours as theirs.
+It has naive.py, v1.py, v1_vector.py and v2.py, in the form of ours (pa_tutorial/kernels), and
+sizes.py. YOURS in each names the functions that are the reader's; all others are ours, so a check
+of a file never certifies ours as theirs.
 """
 
 import ast
-import os
+import linecache
 import sys
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from importlib.util import cache_from_source
 from pathlib import Path
 
-from pa_tutorial.exercises.blank import all_blanks
+from pa_tutorial.exercises.blank import Blank, text_of
 from pa_tutorial.exercises.kernel_text import (
-    excerpt,
-    first_line,
     functions_in,
-    lines_of,
-    pieces_of,
-    replaced,
     with_constants,
     with_functions,
     without_kernel_imports,
 )
-from pa_tutorial.exercises.ours import BACKENDS, SET, WRITTEN, is_ours
+from pa_tutorial.exercises.ours import (
+    BACKENDS,
+    READERS,
+    SET,
+    how_many,
+    is_from_a_file,
+    is_unfinished,
+    last_of_each_name,
+    readers,
+    whose,
+)
+from pa_tutorial.exercises.saved_files import (
+    PLACE,
+    DamagedError,
+    MyKernelError,
+    beside,
+    empty_file,
+    folder_of,
+    locked,
+    loses,
+    names_of_reader,
+    old_file,
+    reason,
+    sources_in,
+    spoken,
+    text_in,
+    with_yours,
+    write,
+)
 from pa_tutorial.kernels import template
 from pa_tutorial.kernels.cuda_backends import CudaBackend
-from pa_tutorial.kernels.template import (
-    FILES,
-    KernelFileError,
-    Source,
-    files_of,
-    source_of,
-    text_of,
-)
+from pa_tutorial.kernels.template import FILES, KernelFileError, Source, files_of, source_of
 
-PLACE = "PA_TUTORIAL_MY_KERNEL"  # an environment variable: another folder than my_kernel
+__all__ = ["PLACE", "MyKernelError", "load", "save", "saved", "saved_of", "write_kernel", "yours"]
+
 KERNELS = {"cuda_naive": "naive", "cuda_v1": "v1", "cuda_v1_vector": "v1_vector", "cuda_v2": "v2"}
-EMPTY = ("", "# Mine; all other functions came with the tutorial.", "YOURS = ()")
+SIZES, SIZES_OF = "sizes", "v1"  # a file in plain Python, and the kernel whose sizes it computes
 OLD = (
     "{} is a file of version 1.0. Now my_kernel is a folder, and most functions take thread_idx: "
     "copy yours into the cells of the notebooks, and save them from there."
 )
 
 
-class MyKernelError(KernelFileError):
-    """A reader's files can't be used; the message is one line that says why."""
+# Saving -------------------------------------------------------------------------------------------
 
 
-def folder_of() -> Path:
-    """Beside the notebooks, where JupyterLab runs them, unless PA_TUTORIAL_MY_KERNEL says where."""
-    return Path(os.environ.get(PLACE, "my_kernel"))
+def save(mine: CudaBackend, *sizes: Callable) -> None:
+    """Add a reader's functions to the files in my_kernel, and print what became of each.
 
+    sizes  functions in plain Python: group_sizes, row_sizes
 
-def save(mine: CudaBackend) -> None:
-    """Add a reader's functions to the files in my_kernel.
-
-    If something of the reader's would be lost, what the file was before stays beside it, as
-    v1_1.py. A file of whose functions none is theirs isn't written.
+    What the files have already stays, whoever saved it; what came from there isn't saved again, so
+    an older notebook never takes the place of a newer one's work. If something of the reader's
+    would be lost, what the file was before stays beside it, as v1_1.py. A file of whose functions
+    none is theirs isn't written.
     """
     folder = folder_of()
     if folder.is_file():
         print(f"{OLD.format(folder)} Nothing is saved.")
         return
-    by_file = {file: readers(functions) for file, functions in mine.mine}
+    by_file = {file: readers(functions) for file, functions in (*mine.mine, (SIZES, sizes))}
     if not any(by_file.values()):
         print(f"None of these functions is yours yet, so {folder.name} isn't written.")
+    for file, functions in fit_to_save(mine.kernel, by_file).items():
+        path = folder / f"{file}.py"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(folder):
+                save_file(path, functions)
+        except OSError as error:
+            names = ", ".join(functions)
+            print(f"{spoken(path)} can't be written: {reason(error)}. {names}: not saved.")
+        except MyKernelError as error:
+            print(f"{error} {', '.join(functions)}: not saved.")
+
+
+def fit_to_save(
+    kernel: str, by_file: dict[str, dict[str, Callable | Source]]
+) -> dict[str, dict[str, Callable | Source]]:
+    """The functions, by file and name, without those of no use in a file; says why not."""
+    trees = [tree_of(one) for functions in by_file.values() for one in functions.values()]
+    called = set().union(*map(template.names_used, trees))
+    known = {*vars(template.made(kernel))}.union(*map(template.functions_of, trees))
+    fit: dict[str, dict[str, Callable | Source]] = {file: {} for file in by_file}
     for file, functions in by_file.items():
-        if functions:
-            save_file(folder / f"{file}.py", functions)
+        for name, one in functions.items():
+            try:
+                template.require_known_names(tree_of(one), known)
+                if is_unfinished(one):
+                    raise KernelFileError(f"{name} isn't finished")
+                if name not in {*functions_in(text_of(file)), *called}:
+                    raise KernelFileError(f"{file}.py has no {name}, and none of yours calls it")
+                fit[file][name] = one
+            except KernelFileError as error:
+                print(f"{error}: not saved.")
+    return {file: functions for file, functions in fit.items() if functions}
 
 
-def save_file(path: Path, functions: Mapping[str, str]) -> None:
+def tree_of(function: Callable | Source) -> ast.Module:
+    return ast.parse(source_of(function).text)
+
+
+def save_file(path: Path, functions: Mapping[str, Callable | Source]) -> None:
     """Write a file with these functions, and those of the reader's that it has already."""
-    empty = empty_file(path.stem)
-    before = text_in(path) if path.exists() else empty
+    ours, kept, damage = empty_file(path.stem), {}, ""
+    before = text_in(path) if path.exists() else ours
     try:
         kept = {name: source.text for name, source in sources_in(before, path).items()}
-    except MyKernelError:
-        kept = None  # damaged
-    base = empty if kept is None or lacks(before, path) else before
-    yours = {**(kept or {}), **functions}
+    except DamagedError as error:
+        damage = f"{error} "
+    texts = {name: source_of(one).text for name, one in functions.items()}
+    new = {name: text for name, text in texts.items() if not is_from_a_file(functions[name])}
+    yours = texts | kept | new
+    base = ours if damage or lacks(before, path) else before
     text = with_yours(with_functions(base, yours), yours)
-    if kept is None or loses(before, text, empty):
-        print(f"The previous {spoken(path)} is now {keep_beside(path, before)}.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    if damage or loses(before, text, ours):
+        free = beside(path)
+        free.write_bytes(path.read_bytes())
+        print(f"{damage}The previous {spoken(path)} is now {free.name}.")
+    write(path, text)
     print(f"{spoken(path)} is written. {whose(path.stem, yours)}")
+
+
+# What was saved -----------------------------------------------------------------------------------
 
 
 def saved(kernel: str) -> dict[str, tuple[Source, ...]]:
@@ -98,41 +155,110 @@ def saved(kernel: str) -> dict[str, tuple[Source, ...]]:
 
     kernel  "naive", "v1", "v1_vector" or "v2"
 
-    Nothing is raised. A file that can't be used is named, and our functions take the place of its.
+    Nothing is raised. A file that can't be used is named, and our functions take the place of its;
+    a damaged one is set aside, as v1_1.py. What sizes.py has comes with write_kernel.
     """
-    folder, found = folder_of(), {}
+    folder, files = folder_of(), files_of(kernel)
     if old := old_file(folder):
         print(f"{OLD.format(old)} All functions are ours.")
         return {}
-    paths = [folder / f"{file}.py" for file in files_of(kernel)]
-    if not any(path.exists() for path in paths):
-        print(f"{folder.name} has no {paths[-1].name} yet, so all functions are ours.")
+    if not any((folder / f"{file}.py").exists() for file in files):
+        print(f"{folder.name} has no {files[-1]}.py yet.")
+    found = sources_for(kernel, print, set_aside)
+    for file, sources in found.items():
+        path = folder / f"{file}.py"
+        print(f"{spoken(path)}: {whose(file, sources, '' if file == SIZES else kernel)}")
+    print(f"{how_many(kernel, found)}.")
+    return {f: tuple(sources.values()) for f, sources in found.items() if sources and f != SIZES}
+
+
+def saved_of(blank: Blank, **sizes: object) -> Callable | None:
+    """The reader's function for a blank, as they saved it; None if they have saved none.
+
+    sizes  other values for the constants around it
+    """
+    kernel = SIZES_OF if blank.file == SIZES else blank.file
+    found = sources_for(kernel)
+    if blank.function not in found.get(blank.file, {}):
+        return None
+    theirs = {file: tuple(sources.values()) for file, sources in found.items() if file != SIZES}
+    module = BACKENDS[kernel].with_functions(**theirs).namespace(**sizes)
+    if blank.file != SIZES:
+        return getattr(module, blank.function)
+    names = {**vars(module)}
+    for source in found[SIZES].values():
+        exec(compile(template.parsed(source), source.file, "exec"), names)
+    return names[blank.function]
+
+
+def sources_for(
+    kernel: str,
+    say: Callable[[str], None] = lambda _: None,
+    mend: Callable[[Path, DamagedError], str] = lambda _, error: str(error),
+) -> dict[str, dict[str, Source]]:
+    """The reader's functions that a kernel can take, by file and name, those in sizes.py too.
+
+    say   is told why a file or function can't be used
+    mend  does something about a damaged file, and returns what there is to say
+    """
+    folder, found = folder_of(), {}
     known = {*vars(template.made(kernel))}
-    for path in filter(Path.exists, paths):
-        try:
-            sources = usable(sources_in(text_in(path), path), path, known)
-        except MyKernelError as error:
-            print(f"{error} All its functions are ours.")
+    files = *((SIZES,) if kernel == SIZES_OF else ()), *files_of(kernel)
+    paths = [folder / f"{file}.py" for file in files]
+    for path in paths if not old_file(folder) else ():
+        if not path.exists():
             continue
-        print(f"{spoken(path)}: {whose(path.stem, sources, kernel)}")
-        known |= sources.keys()  # the next file may call them
-        found[path.stem] = tuple(sources.values())
-    return {file: functions for file, functions in found.items() if functions}
+        try:
+            found[path.stem] = usable(sources_in(text_in(path), path), path, known, say)
+        except DamagedError as error:
+            say(f"{mend(path, error)} All its functions are ours.")
+        except MyKernelError as error:
+            say(f"{error} All its functions are ours.")
+        known |= found.get(path.stem, {}).keys()  # the next file may call them
+    return found
 
 
-def usable(sources: Mapping[str, Source], path: Path, known: Set[str]) -> Mapping[str, Source]:
-    """Those that can take the place of ours; prints why one can't. Without it, another one that
+def set_aside(path: Path, error: DamagedError) -> str:
+    """Give a damaged file another name, under which nothing takes its place."""
+    try:
+        with locked(path.parent):
+            free = beside(path)
+            path.replace(free)
+    except OSError as why:
+        return f"{error} It can't be renamed: {reason(why)}."
+    return f"{error} It is now {free.name}."
+
+
+def usable(
+    sources: dict[str, Source], path: Path, known: Set[str], say: Callable[[str], None]
+) -> dict[str, Source]:
+    """Those that can take the place of ours; says why one can't. Without it, another one that
     calls it may not fit, either."""
+    ours = ast.parse(text_of(path.stem))
     for name, source in sources.items():
         try:
             tree = template.parsed(source)
-            template.require_same_arguments(tree, template.tree_of(path.stem), path.stem)
+            template.require_same_arguments(tree, ours, path.stem)
             template.require_known_names(tree, known | sources.keys())
         except KernelFileError as error:
-            print(f"{spoken(path)}: {error}. It is replaced with ours.")
+            say(f"{spoken(path)}: {error}. It is replaced with ours.")
             others = {other: sources[other] for other in sources if other != name}
-            return usable(others, path, known)
+            return usable(others, path, known, say)
     return sources
+
+
+def yours(mine: CudaBackend) -> str:
+    """How many of a kernel's functions are the reader's: 7 of 12 functions of v1 are yours"""
+    found = {}
+    for file, functions in mine.mine:
+        found[file] = {*readers(functions)}
+        for source in map(source_of, functions):
+            if len(functions_in(source.text)) > 1:  # a whole file, as `load` gives
+                found[file] |= names_of_reader(source.text)
+    return how_many(mine.kernel, found)
+
+
+# The files as a kernel ----------------------------------------------------------------------------
 
 
 def load(folder: str | Path, kernel: str) -> CudaBackend:
@@ -153,10 +279,10 @@ def load(folder: str | Path, kernel: str) -> CudaBackend:
     whole = {}
     for path in paths:
         text = text_in(path)
-        yours = sources_in(text, path)
+        theirs = sources_in(text, path)
         if missing := lacks(text, path):
             raise MyKernelError(f"{path} isn't complete: it lacks {', '.join(missing)}.")
-        print(f"{path}: {whose(path.stem, yours, kernel)}")
+        print(f"{path}: {whose(path.stem, theirs, kernel)}")
         whole[path.stem] = (Source(text, str(path), 1),)
     backend = BACKENDS[kernel].with_functions(**whole)
     try:
@@ -166,12 +292,13 @@ def load(folder: str | Path, kernel: str) -> CudaBackend:
     except Exception as error:  # a reader's file may raise anything
         words = f"{type(error).__name__}: {error}".splitlines()[0]
         raise MyKernelError(f"{folder} can't be executed: {words}") from None
+    print(f"{yours(backend)}.")
     return backend
 
 
 def lacks(text: str, path: Path) -> list[str]:
     """The functions, and the constants that a launch sets, that our file has and a text hasn't."""
-    ours, theirs = template.tree_of(path.stem), ast.parse(text)
+    ours, theirs = ast.parse(text_of(path.stem)), ast.parse(text)
     found, missing = template.functions_of(theirs), SET & template.constants(ours)
     missing -= template.constants(theirs)
     for name, arguments in template.functions_of(ours).items():
@@ -185,6 +312,8 @@ def write_kernel(path: str | Path, backend: CudaBackend, **sizes: object) -> Non
 
     sizes  other values for its constants
 
+    v1's has group_sizes and row_sizes too, as they were saved, or ours.
+
     Raises KernelFileError as backend.namespace does, MyKernelError for a backend from `load`.
     """
     backend.namespace(**sizes)
@@ -192,129 +321,20 @@ def write_kernel(path: str | Path, backend: CudaBackend, **sizes: object) -> Non
     if any(len(functions_in(text)) != 1 for text in sources):
         raise MyKernelError(f"{path} isn't written: the backend has whole files, as `load` gives.")
     path, theirs, text = Path(path), dict(backend.mine), ""
+    files = files_of(backend.kernel)
+    if backend.kernel == SIZES_OF:
+        files, theirs[SIZES] = (*files, SIZES), sources_for(SIZES_OF).get(SIZES, {}).values()
     yours: set[str] = set()
-    for file in files_of(backend.kernel):
+    for file in files:
         functions = last_of_each_name(theirs.get(file, ()))
         texts = {name: source_of(function).text for name, function in functions.items()}
         text += with_functions(without_kernel_imports(text_of(file)), texts) + "\n\n"
         yours = yours - functions_in(text_of(file)).keys() | readers(functions.values()).keys()
-    path.write_text(with_constants(text, sizes).rstrip() + "\n", encoding="utf-8")
-    WRITTEN[path.resolve()] = yours
+    text = with_constants(text, sizes).rstrip() + "\n"
+    path.write_text(text, encoding="utf-8")
+    READERS[path.resolve()] = yours
+    # Its functions keep this text, even if another notebook writes the file again.
+    linecache.cache[str(path.absolute())] = len(text), None, text.splitlines(True), str(path)
     # Python keeps a module for as long as it runs, and compares only whole seconds of a file.
     sys.modules.pop(path.stem, None)
     Path(cache_from_source(str(path))).unlink(missing_ok=True)
-
-
-# Whose functions they are -------------------------------------------------------------------------
-
-
-def last_of_each_name(functions: Iterable[Callable | Source]) -> dict[str, Callable | Source]:
-    """Functions by name. A whole file that was loaded is none."""
-    names = [(list(functions_in(source_of(one).text)), one) for one in functions]
-    return {found[0]: one for found, one in names if len(found) == 1}
-
-
-def readers(functions: Iterable[Callable | Source]) -> dict[str, str]:
-    """The texts of those that aren't ours, by name."""
-    last = last_of_each_name(functions).items()
-    return {name: source_of(one).text for name, one in last if not is_ours(one)}
-
-
-def whose(file: str, yours: Iterable[str], kernel: str = "") -> str:
-    """Which functions of a file that a reader can write are theirs, and which ours; for a kernel
-    without those that a later one of its files defines again."""
-    blanks = {blank.function for blank in all_blanks().values() if blank.file == file}
-    again = {name for one in later_files(file, kernel) for name in functions_in(text_of(one))}
-    both = {"Yours": sorted({*yours} - again), "Ours": sorted(blanks - {*yours} - again)}
-    return " ".join(f"{who}: {', '.join(names)}." for who, names in both.items() if names)
-
-
-def later_files(file: str, kernel: str) -> tuple[str, ...]:
-    """The files of a kernel that are executed after one of them."""
-    files = FILES.get(kernel, (file,))
-    return files[files.index(file) + 1 :]
-
-
-# Files --------------------------------------------------------------------------------------------
-
-
-def old_file(folder: Path) -> Path | None:
-    """What version 1.0 saved, in the place of the folder or beside it."""
-    places = folder, folder.with_suffix(".py")
-    return next((path for path in places if path.is_file() and not folder.is_dir()), None)
-
-
-def text_in(path: Path) -> str:
-    """Bytes that aren't UTF-8 are kept as they are; sources_in refuses them. Raises MyKernelError
-    for what can't be read, such as a folder."""
-    try:
-        return path.read_text(encoding="utf-8-sig", errors="surrogateescape")
-    except OSError as error:
-        raise MyKernelError(f"{spoken(path)} can't be read: {error.strerror}.") from None
-
-
-def sources_in(text: str, path: Path) -> dict[str, Source]:
-    """The functions of a file that are the reader's, by name.
-
-    Raises MyKernelError if it isn't a saved file, or not Python.
-    """
-    try:
-        text.encode()
-        nodes, yours = functions_in(text), names_of_reader(text)
-    except UnicodeEncodeError:
-        raise MyKernelError(f"{spoken(path)} is damaged: it isn't UTF-8.") from None
-    except (SyntaxError, ValueError) as error:
-        raise MyKernelError(f"{spoken(path)} is damaged: {error}.") from None
-    if lost := sorted(yours - nodes.keys()):
-        names = ", ".join(lost)
-        raise MyKernelError(f"{spoken(path)} is damaged: YOURS names {names}, which it lacks.")
-    theirs = [nodes[name] for name in sorted(yours)]
-    return {n.name: Source(excerpt(text, n), str(path), first_line(n)) for n in theirs}
-
-
-def names_of_reader(text: str) -> set[str]:
-    """The names in YOURS. Raises ValueError if it isn't there or is no tuple of names."""
-    values = [node.value for node in ast.parse(text).body if is_yours(node)]
-    if not values:
-        raise ValueError("it doesn't say whose functions it has, because YOURS is missing")
-    names = ast.literal_eval(values[0])
-    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"YOURS is {names!r}; it must be a tuple of names")
-    return set(names)
-
-
-def is_yours(node: ast.stmt) -> bool:
-    return template.is_constant(node) and node.targets[0].id == "YOURS"
-
-
-def empty_file(file: str) -> str:
-    """One of our files with YOURS below its docstring."""
-    text = text_of(file)
-    end = ast.parse(text).body[0].end_lineno
-    lines = lines_of(text)
-    return "\n".join([*lines[:end], *EMPTY, *lines[end:]]) + "\n"
-
-
-def with_yours(text: str, names: Iterable[str]) -> str:
-    """The text of a saved file with other names in YOURS."""
-    lines = "".join(f'    "{name}",\n' for name in sorted(names))
-    return replaced(text, lambda node: f"YOURS = (\n{lines})" if is_yours(node) else None)
-
-
-def loses(before: str, text: str, ours: str) -> bool:
-    """Whether a text has anything that neither the new one nor ours has."""
-    pieces = [piece for node, piece in pieces_of(before) if not is_yours(node)]
-    return any(piece not in text and piece not in ours for piece in pieces)
-
-
-def keep_beside(path: Path, text: str) -> str:
-    """Write the text into v1_1.py, or under the first number that is free; its name."""
-    number = 1
-    while (beside := path.with_name(f"{path.stem}_{number}.py")).exists():
-        number += 1
-    beside.write_text(text, encoding="utf-8", errors="surrogateescape")
-    return beside.name
-
-
-def spoken(path: Path) -> str:
-    return f"{path.parent.name}/{path.name}"

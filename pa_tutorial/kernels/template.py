@@ -246,5 +246,7 @@ def names_used(function: ast.AST) -> set[str]:
     nodes = list(ast.walk(function))
     names = [node for node in nodes if isinstance(node, ast.Name)]
     own = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    own |= {(n.asname or n.name).split(".")[0] for n in nodes if isinstance(n, ast.alias)}
+    own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
     own |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
     return {node.id for node in names} - own

@@ -17,12 +17,12 @@ from pa_tutorial.exercises.my_kernel import (
     PLACE,
     MyKernelError,
     load,
-    names_of_reader,
     save,
     saved,
     write_kernel,
 )
 from pa_tutorial.exercises.ours import is_ours
+from pa_tutorial.exercises.saved_files import names_of_reader
 from pa_tutorial.kernels.cuda_backends import (
     naive_backend,
     v1_backend,
@@ -49,6 +49,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "my_kernel"
     monkeypatch.setenv(PLACE, str(folder))
     return folder
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("[!.]*"))
 
 
 def change(path: Path, old: str, new: str) -> str:
@@ -119,7 +123,7 @@ def test_kernels_gather_and_nothing_of_the_readers_is_lost(folder: Path) -> None
     mine = v1_vector_backend.with_functions(**saved("v1_vector"))
     save(mine.with_functions(v1=[answer("qk_dot")], v1_vector=[BY_VEC]))
     save(v1_backend.with_functions(v1=[answer("warp_max")]))  # from another notebook
-    yours = {p.name: names_of_reader(p.read_text(encoding="utf-8")) for p in folder.iterdir()}
+    yours = {p.name: names_of_reader(p.read_text(encoding="utf-8")) for p in folder.glob("*.py")}
     assert yours == {
         "naive.py": {"dot"},
         "v1.py": {"load_key", "qk_dot", "warp_max"},
@@ -148,20 +152,28 @@ DAMAGED: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("words", DAMAGED)
-def test_a_damaged_file_is_named_kept_and_ours_take_over(
-    folder: Path, words: str, capsys: pytest.CaptureFixture
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_damaged_file_is_named_and_set_aside_and_ours_take_over(
+    folder: Path, words: str, at_once: bool, capsys: pytest.CaptureFixture
 ) -> None:
     save(MINE)
-    damaged = change(folder / "v1.py", *DAMAGED[words])
-    assert saved("v1") == {}
-    said = capsys.readouterr().out
-    assert words in said
-    assert "All its functions are ours." in said
+    change(folder / "v1.py", *DAMAGED[words])
+    damaged = (folder / "v1.py").read_bytes()
     with pytest.raises(MyKernelError, match=words):
         load(folder, "v1")
-    save(MINE)
-    kept = (folder / "v1_1.py").read_text(encoding="utf-8", errors="surrogateescape")
-    assert kept == damaged
+    capsys.readouterr()
+    if at_once:
+        save(MINE)
+    else:
+        assert saved("v1") == {}
+        assert "It is now v1_1.py. All its functions are ours." in capsys.readouterr().out
+        assert files_in(folder) == ["v1_1.py"]
+        return
+    said = capsys.readouterr().out
+    assert words in said
+    assert "The previous my_kernel/v1.py is now v1_1.py." in said
+    assert (folder / "v1_1.py").read_bytes() == damaged
+    assert len(saved("v1")["v1"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -187,7 +199,7 @@ def test_a_file_may_have_constants_and_functions_of_its_own_and_keeps_them(folde
     change(folder / "v1.py", "# Of q and K\n", "MY_X = X\ndef twice(x): return 2 * x\n")
     change(folder / "v1.py", "* VEC_SIZE % X", "* VEC_SIZE % MY_X")
     save(v1_backend.with_functions(v1=[answer("qk_dot")]))
-    assert [path.name for path in folder.iterdir()] == ["v1.py"]
+    assert files_in(folder) == ["v1.py"]
     step = WORKED_EXAMPLE.paged("vllm")
     assert torch.equal(load(folder, "v1").prepare(step).run(), v1_backend.prepare(step).run())
 
@@ -244,7 +256,7 @@ def test_a_mark_of_an_editor_moves_no_line(folder: Path, mark: str) -> None:
     assert before.text.startswith("@cuda.jit(device=True)\ndef load_key(")
     save(v1_backend.with_functions(v1=[answer("qk_dot")]))
     assert len(saved("v1")["v1"]) == 2
-    assert [path.name for path in folder.iterdir()] == ["v1.py"]
+    assert files_in(folder) == ["v1.py"]
 
 
 def test_what_cannot_be_read_is_named(folder: Path, capsys: pytest.CaptureFixture) -> None:
@@ -277,7 +289,7 @@ def test_an_incomplete_file_is_refused(folder: Path, words: str) -> None:
         load(folder, "v1")
     save(MINE)
     kept = "ZeroDivision" in words  # only running it would tell
-    assert [path.name for path in folder.iterdir() if path.name != "v1.py"] == ["v1_1.py"][kept:]
+    assert files_in(folder) == (["v1.py"] if kept else ["v1.py", "v1_1.py"])
 
 
 def test_a_folder_without_the_kernel_is_refused(folder: Path) -> None:

@@ -17,8 +17,8 @@ from pa_tutorial.kernels.compiled.report import compiled
 from pa_tutorial.kernels.cuda_backends import v1_vector_backend
 from pa_tutorial.kernels.cuda_launch import CudaLaunch
 from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.viz.bill import STEP
 from pa_tutorial.viz.kernel_runs import REFERENCE
-from pa_tutorial.viz.score import STEP
 from simt import Trace, compile_ptx
 from simt.ptx import PtxFault, run_ptx
 from simt.traffic import costs

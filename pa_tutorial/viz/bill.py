@@ -1,12 +1,12 @@
-"""The score of the walk's kernels from 08 to 13: one line per kernel, for the same decode step.
+"""The bill of the walk's kernels: one row per kernel, for the same decode step.
 
-A notebook prints the line of its kernel on STEP below the earlier notebooks'.
-The committed lines are in score.json.
+A notebook prints the row of its kernel on STEP below those of the earlier notebooks, and below it
+the reader's own, if they have written any of its functions. bill.json has the rows of ours.
 """
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -20,8 +20,8 @@ from simt.ptx import run_ptx
 from simt.tables import Table
 
 # The reference sizes, with a sequence long enough for two partitions of 512.
-STEP = replace(REFERENCE, name="score", seq_lens=(1000,))
-FILE = Path(__file__).with_name("score.json")
+STEP = replace(REFERENCE, name="bill", seq_lens=(1000,))
+FILE = Path(__file__).with_name("bill.json")
 COLUMNS = (
     "kernel",
     "thread blocks",
@@ -42,28 +42,39 @@ NOTE = (
 )
 
 
-def score(name: str, launch: CudaLaunch | PartitionedLaunch) -> Table:
-    """The lines up to this kernel's: its costs on STEP, and what the compiler made of it.
+def bill(name: str, launch: CudaLaunch | PartitionedLaunch, yours: str = "") -> Table:
+    """The rows up to this kernel's: its costs on STEP, and what the compiler made of it.
 
-    name    name of the line: "naive", "v1", …
+    name    name of the row: "naive", "v1", …
     launch  of the kernel on STEP, of which this runs every thread block in the simulator
+    yours   what my_kernel.yours says of it; if any of its functions is the reader's, the row is
+            called yours, and ours stands above
 
     Instructions as compiled and registers per thread are for an H100 (kernels/compiled/report.py).
-    Where there is no such compiler, a kernel with the recorded counts gets the recorded numbers;
+    Where there is no such compiler, our kernel with the recorded counts gets the recorded numbers;
     any other gets ?.
     """
     recorded = json.loads(FILE.read_text(encoding="utf-8"))
     is_v2 = isinstance(launch, PartitionedLaunch)
     launches = (launch.partitions, launch.reduce) if is_v2 else (launch,)
     counts = counts_of([one.simulate(trace="all", checks=()).trace for one in launches])
-    row = [name, *counts, *as_compiled(name, launches[0], recorded.get(name), counts)]
+    ours, is_readers = recorded.get(name), bool(yours) and not yours.startswith("0 ")
+    costs = *counts, *as_compiled(name, launches[0], None if is_readers else ours, counts)
+    rows = [*takewhile(lambda row: row[0] != name, recorded.values())]
+    if is_readers:
+        rows += [*([ours] if ours else []), ["yours", *costs]]
+    else:
+        rows += [[name, *costs]]
+        record(recorded | {name: rows[-1]})
+    note = f"{yours}.\n{NOTE}" if yours else NOTE
+    return Table(TITLE, COLUMNS, tuple(map(tuple, rows)), note=note)
+
+
+def record(rows: Mapping[str, Sequence[object]]) -> None:
+    """Write bill.json, while the notebooks are run for committing."""
     if RECORDING in os.environ:
-        recorded[name] = row
-        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in recorded.items()]
-        text = ",\n".join(lines)
-        FILE.write_text(f"{{\n{text}\n}}\n", encoding="utf-8", newline="\n")
-    before = takewhile(lambda row: row[0] != name, recorded.values())
-    return Table(TITLE, COLUMNS, tuple(map(tuple, [*before, row])), note=NOTE)
+        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(row)}" for key, row in rows.items())
+        FILE.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8", newline="\n")
 
 
 def counts_of(traces: Sequence[Trace]) -> list[int]:
@@ -92,7 +103,7 @@ def as_compiled(
         options = {"shared_bytes": MAX_SHARED // 2, "checks": (), "text": made.ptx}
         return [run_ptx(kernel, *size, *arguments, **options).num_issued, made.registers]
 
-    found = answer(f"score of {name}", kernel, arguments, ask, counts)
+    found = answer(f"bill of {name}", kernel, arguments, ask, counts)
     if found != UNKNOWN:
         return found
     return recorded[-2:] if recorded and list(recorded[1:-2]) == counts else (UNKNOWN, UNKNOWN)
