@@ -1,9 +1,14 @@
 """my_kernel/: what a reader has written is kept, named, used, and never lost."""
 
+import ast
+import os
 import re
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -19,17 +24,21 @@ from pa_tutorial.exercises.my_kernel import (
     load,
     save,
     saved,
+    saved_of,
     write_kernel,
+    yours,
 )
-from pa_tutorial.exercises.ours import is_ours
-from pa_tutorial.exercises.saved_files import names_of_reader
+from pa_tutorial.exercises.ours import BACKENDS, is_ours
+from pa_tutorial.exercises.saved_files import locked, names_of_reader
+from pa_tutorial.exercises.whose import NOT_RUN, blanks_in, functions_of
+from pa_tutorial.kernels import template
 from pa_tutorial.kernels.cuda_backends import (
     naive_backend,
     v1_backend,
     v1_vector_backend,
     v2_backend,
 )
-from pa_tutorial.kernels.template import KernelFileError
+from pa_tutorial.kernels.template import FILES, KernelFileError
 from simt import SimtError
 from simt.microscope import microscope
 from tests.exercises.blank_cells import function_of
@@ -152,28 +161,23 @@ DAMAGED: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("words", DAMAGED)
-@pytest.mark.parametrize("at_once", [True, False])
 def test_a_damaged_file_is_named_and_set_aside_and_ours_take_over(
-    folder: Path, words: str, at_once: bool, capsys: pytest.CaptureFixture
+    folder: Path, words: str, capsys: pytest.CaptureFixture
 ) -> None:
     save(MINE)
     change(folder / "v1.py", *DAMAGED[words])
     damaged = (folder / "v1.py").read_bytes()
     with pytest.raises(MyKernelError, match=words):
         load(folder, "v1")
-    capsys.readouterr()
-    if at_once:
-        save(MINE)
-    else:
-        assert saved("v1") == {}
-        assert "It is now v1_1.py. All its functions are ours." in capsys.readouterr().out
-        assert files_in(folder) == ["v1_1.py"]
-        return
+    save(MINE)
     said = capsys.readouterr().out
     assert words in said
     assert "The previous my_kernel/v1.py is now v1_1.py." in said
-    assert (folder / "v1_1.py").read_bytes() == damaged
-    assert len(saved("v1")["v1"]) == 1
+    (folder / "v1.py").write_bytes(damaged)
+    assert saved("v1") == {}
+    assert "It is now v1_2.py. All its functions are ours." in capsys.readouterr().out
+    assert files_in(folder) == ["v1_1.py", "v1_2.py"]
+    assert (folder / "v1_1.py").read_bytes() == (folder / "v1_2.py").read_bytes() == damaged
 
 
 @pytest.mark.parametrize(
@@ -192,6 +196,15 @@ def test_ours_takes_the_place_of_a_function_that_does_not_fit(
     assert words in capsys.readouterr().out
     assert main(["cuda_v1", str(folder), "--short"]) == 1
     assert "load_key" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_ours_takes_the_place_of_what_is_not_finished(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    save(MINE)
+    change(folder / "v1.py", "k_vecs[j, e] = to_float(", "...\n            (")
+    assert saved("v1") == {}
+    assert "load_key isn't finished. It is replaced with ours." in capsys.readouterr().out
 
 
 def test_a_file_may_have_constants_and_functions_of_its_own_and_keeps_them(folder: Path) -> None:
@@ -240,11 +253,177 @@ def test_a_function_that_a_later_file_defines_again_is_not_called_the_readers(
     folder: Path, capsys: pytest.CaptureFixture
 ) -> None:
     save(v1_backend.with_functions(v1=[BY_ELEMENT, answer("warp_max")]))
-    for kernel, yours in {"v1": "load_key, warp_max", "v2": "warp_max"}.items():
+    for kernel, theirs in {"v1": "load_key, warp_max", "v2": "warp_max"}.items():
         capsys.readouterr()
         saved(kernel)
         load(folder, kernel)
-        assert capsys.readouterr().out.count(f"v1.py: Yours: {yours}. Ours: ") == 2
+        assert capsys.readouterr().out.count(f"v1.py: Yours: {theirs}. Ours: ") == 2
+
+
+def test_what_a_notebook_began_with_never_replaces_what_another_saved_since(folder: Path) -> None:
+    save(MINE)
+    mine = v1_backend.with_functions(**saved("v1"))
+    save(v1_backend.with_functions(v1=[changed_key()]))
+    save(mine.with_functions(v1=[answer("qk_dot")]))
+    assert "e + first]" in (folder / "v1.py").read_text(encoding="utf-8")
+    step = WORKED_EXAMPLE.paged("vllm")  # the file has changed since, and mine still runs
+    assert torch.equal(mine.prepare(step).run(), v1_backend.prepare(step).run())
+    (folder / "v1.py").unlink()
+    save(mine)
+    assert len(saved("v1")["v1"]) == 1
+
+
+def changed_key() -> Callable:
+    blank = all_blanks()["load_key"]
+    return function_of(blank, blank.source.replace("first + e]", "e + first]"))
+
+
+def test_a_save_waits_for_that_of_another_notebook(folder: Path) -> None:
+    save(v1_backend.with_functions(v1=[answer("qk_dot")]))
+    theirs = (folder / "v1.py").read_text(encoding="utf-8")
+    (folder / "v1.py").unlink()
+    with ThreadPoolExecutor(1) as pool:
+        with locked(folder):
+            ours = pool.submit(save, MINE)
+            time.sleep(0.2)
+            assert not ours.done()
+            (folder / "v1.py").write_text(theirs, encoding="utf-8")
+        ours.result()
+    assert len(saved("v1")["v1"]) == 2
+
+
+def save_one_by_one(folder: Path, names: list[str]) -> None:
+    os.environ[PLACE] = str(folder)
+    for name in names:
+        save(v1_backend.with_functions(v1=[answer(name)]))
+
+
+@pytest.mark.rest("test_a_save_waits_for_that_of_another_notebook")
+def test_notebooks_may_save_at_the_same_moment(folder: Path) -> None:
+    names = sorted(blanks_in("v1"))
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        list(pool.map(save_one_by_one, [folder] * 2, [names[::2], names[1::2]]))
+    assert names_of_reader((folder / "v1.py").read_text(encoding="utf-8")) == {*names}
+    assert files_in(folder) == ["v1.py"]
+
+
+def test_functions_by_element_and_by_vec_live_side_by_side(folder: Path) -> None:
+    save(v1_vector_backend.with_functions(v1_vector=[BY_VEC]))
+    assert saved("v1") == {}
+    save(MINE)  # the earlier notebook later
+    assert {file: one.text for file, (one,) in saved("v2").items()} == {
+        "v1": all_blanks()["load_key"].source,
+        "v1_vector": all_blanks()["load_key_by_vec"].source,
+    }
+
+
+@pytest.mark.parametrize("kernel", FILES)
+def test_those_functions_are_counted_that_run(kernel: str) -> None:
+    module, called = template.made(kernel), {*functions_of(kernel)}
+    kernels = [name for name in called if not getattr(module, name).targetoptions["device"]]
+    assert {*NOT_RUN.get(kernel, ())}.isdisjoint(called)
+    reached, more = set(), {*kernels}
+    while more := more - reached:
+        reached |= more
+        trees = [ast.parse(template.source_of(getattr(module, name)).text) for name in more]
+        more = set().union(*map(template.names_used, trees)) & called
+    assert reached == called
+
+
+def test_what_a_kernel_has_of_the_readers_is_counted(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert saved("v1") == {}
+    assert "has no v1.py yet.\n0 of 12 functions of v1 are yours." in capsys.readouterr().out
+    save(v1_vector_backend.with_functions(v1=[BY_ELEMENT, answer("warp_max")], v1_vector=[BY_VEC]))
+    for kernel, count in {"v1": "2 of 12", "v1_vector": "2 of 12", "v2": "2 of 17"}.items():
+        capsys.readouterr()
+        backend = BACKENDS[kernel].with_functions(**saved(kernel))
+        words = f"{count} functions of {kernel} are yours"
+        assert f"{words}.\n" in capsys.readouterr().out
+        assert yours(backend) == yours(load(folder, kernel)) == words
+    assert yours(MINE.with_functions(v1=[v1_backend.namespace().load_key])).startswith("0 of 12")
+
+
+UNFINISHED = function_of(all_blanks()["qk_dot"], all_blanks()["qk_dot"].stub)
+
+
+def test_what_is_of_no_use_in_a_file_is_named_and_not_saved(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    bounds, helper = with_helper("bounds_of_partition", "(PARTITION_SIZE // BLOCK_SIZE)")
+    save(v2_backend.with_functions(v1=[helper, UNFINISHED, BY_ELEMENT]))
+    said = capsys.readouterr().out
+    assert "v1.py has no twice, and none of yours calls it: not saved." in said
+    assert "qk_dot isn't finished: not saved." in said
+    save(v2_backend.with_functions(v2=[bounds]))
+    assert "bounds_of_partition uses twice: the kernel's files have" in capsys.readouterr().out
+    assert files_in(folder) == ["v1.py"]
+    assert names_of_reader((folder / "v1.py").read_text(encoding="utf-8")) == {"load_key"}
+
+
+def test_plain_functions_of_sizes_are_saved_and_come_back(
+    folder: Path, written: Path, capsys: pytest.CaptureFixture
+) -> None:
+    blank = all_blanks()["group_sizes"]
+    head, body = blank.source.split("\n", 1)
+    mine = function_of(blank, f"{head}\n    import math as numbers\n\n{body}    numbers.ceil(0)\n")
+    save(v1_backend, mine)
+    assert "sizes.py is written. Yours: group_sizes. Ours: row_sizes." in capsys.readouterr().out
+    assert saved("v1") == {}  # no function of the kernel
+    write_kernel(written, v1_backend)
+    kernel = import_module("kernel_written")
+    assert not is_ours(kernel.group_sizes)
+    assert is_ours(kernel.row_sizes)
+    assert kernel.group_sizes(32, 8, 2) == saved_of(blank)(32, 8, 2) == (4, 2, 4)
+    assert saved_of(all_blanks()["row_sizes"]) is None
+
+
+def test_what_an_earlier_visit_saved_is_found_for_an_unwritten_blank(folder: Path) -> None:
+    blanks = all_blanks()
+    assert saved_of(blanks["load_key"]) is None
+    save(MINE)
+    found = saved_of(blanks["load_key"], HEAD_SIZE=96, DTYPE=torch.bfloat16)
+    assert not is_ours(found)
+    assert template.source_of(found).text == blanks["load_key"].source
+    assert saved_of(blanks["load_key_by_vec"]) is None
+    save(MINE.with_functions(v1=[found, answer("qk_dot")]))
+    assert template.source_of(found).text == blanks["load_key"].source
+
+
+def test_a_place_that_cannot_be_written_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    folder.with_suffix(".txt").touch()
+    monkeypatch.setenv(PLACE, str(folder.with_suffix(".txt") / "my_kernel"))
+    save(MINE)
+    assert re.search(
+        r"v1\.py can't be written: .*\. load_key: not saved\.", capsys.readouterr().out
+    )
+
+
+def test_of_two_functions_of_one_name_in_a_file_the_last_counts_and_none_is_lost(
+    folder: Path,
+) -> None:
+    save(MINE)
+    path = folder / "v1.py"
+    first = all_blanks()["load_key"].source.replace("first + e]", "e + first]")
+    both = change(path, "# Of q and K\n", f"{first}\n\n# Of q and K\n")
+    assert "first + e]" in saved("v1")["v1"][0].text
+    save(v1_backend.with_functions(v1=[answer("qk_dot")]))
+    assert (folder / "v1_1.py").read_text(encoding="utf-8") == both
+    assert path.read_text(encoding="utf-8").count("def load_key(") == 1
+
+
+def test_lines_may_end_as_on_windows_and_comments_speak_any_language(folder: Path) -> None:
+    save(MINE)
+    path = folder / "v1.py"
+    text = change(path, "# Of q and K\n", "# q und K, größer als 日本\n")
+    path.write_bytes(text.replace("\n", "\r\n").encode())
+    save(v1_backend.with_functions(v1=[answer("qk_dot")]))
+    assert "größer als 日本" in path.read_text(encoding="utf-8")
+    assert files_in(folder) == ["v1.py"]
+    assert len(saved("v1")["v1"]) == 2
 
 
 @pytest.mark.parametrize("mark", ["\ufeff", "# a form feed \x0c and \u2028 more\n"])
@@ -335,6 +514,13 @@ def test_a_written_kernel_has_the_readers_functions_and_other_sizes(written: Pat
     kernel = import_module("kernel_written")
     assert not is_ours(kernel.load_key)
     assert is_ours(kernel.qk_dot)
+
+
+def test_a_kernel_that_another_notebook_writes_again_keeps_its_lines_here(written: Path) -> None:
+    write_kernel(written, MINE)
+    kernel = import_module("kernel_written")
+    written.write_text("# all lines moved\n" + written.read_text(encoding="utf-8"))
+    assert template.source_of(kernel.load_key).text == all_blanks()["load_key"].source
 
 
 def test_a_name_that_is_no_constant_is_refused(written: Path) -> None:
