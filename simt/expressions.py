@@ -16,6 +16,7 @@ from simt.access import load
 from simt.arithmetic import Misuse, Value, dtype_of, plain
 from simt.compiled_in import is_on_device
 from simt.device_array import numbers_of
+from simt.float64 import noting
 from simt.intrinsics import REGISTERS, SPECIAL, position
 from simt.kernel_arguments import arrays_of, constant_array
 from simt.known import UNKNOWN, Known
@@ -36,7 +37,12 @@ class Expressions(Known):
         method = getattr(self, f"_on_{type(node).__name__.lower()}", None)
         if method is None:
             raise self.source.unknown_kind(node, f"such as {ast.unparse(node)}")
-        return method(node)
+        run = method(node)
+        return run if self.types_given is None else noting(self, node, run)
+
+    def noted(self, node: ast.AugAssign, run: Callable[..., object]) -> Callable[..., object]:
+        """The same for the operation of a statement."""
+        return run if self.types_given is None else noting(self, node, run)
 
     def _on_constant(self, node: ast.Constant) -> Run:
         return self._fixed(node, node.value)
