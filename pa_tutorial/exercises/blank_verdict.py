@@ -15,7 +15,9 @@ from pa_tutorial.checks.progress import with_progress
 from pa_tutorial.checks.running import Trial, one_thread, torch_settings_kept
 from pa_tutorial.exercises import sizes
 from pa_tutorial.exercises.blank import Blank
+from pa_tutorial.exercises.goal import show_goal
 from pa_tutorial.exercises.ours import BACKENDS, SET, is_ours, is_unfinished
+from pa_tutorial.exercises.par import beside_right
 from pa_tutorial.exercises.printed import FewLines
 from pa_tutorial.exercises.reader_errors import in_its_own_lines, in_plain_words, loop_named
 from pa_tutorial.exercises.together import Functions, one_by_one, others_of
@@ -225,8 +227,12 @@ def go_on(blank: Blank, function: Callable) -> Callable:
     draw(blank, function, found)
     if found.words:
         print(f"{name}: {found.words}\nThe notebook goes on with ours.")
+        if is_unfinished(function):
+            show_goal(blank)
         return ours_here(blank, function)
     print(f"{name}: right in all {len(blank.trials())} cases. The notebook goes on with yours.")
+    if line := beside_right(blank, function, found.trial):
+        print(line)
     return function
 
 

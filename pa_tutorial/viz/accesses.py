@@ -80,6 +80,24 @@ def draw_accesses(
     return figure
 
 
+@style.styled
+def draw_goal(trace: Trace, what: str) -> Figure:
+    """What the correct function touches, alone: the goal of a reader who hasn't written it."""
+    kind, name = what.split()
+    right, array = owners(trace), trace.the_array()
+    lines = lines_from(next(iter(right)), max(right), set())
+    heading = f"The goal: which thread {kind}s which element of {name}"
+    figure, axes = style.new_figure(heading, 0.5 + 0.21 * len(lines))
+    board(axes, LABEL + COLUMNS + 0.05, len(lines) + 1.2)
+    for y, elements in enumerate(lines):
+        index = array.indices(array.address + elements[0] * array.dtype.itemsize)
+        note(axes, LABEL - 0.3, y + 0.5, [*map(int, index)], "right", size=SMALL)
+        draw_line(axes, y, elements, right, set(), COLORS.get(name, style.QUIET))
+    words = f"A number: the thread that {kind}s these elements. […]: the index of a line's first."
+    note(axes, 0, len(lines) + 0.6, words, "left", size=SMALL)
+    return figure
+
+
 def lines_from(start: int, last: int, wrong: set[int]) -> list[range]:
     """The elements of each line; if those from `start` are right, start at the first wrong one."""
     if wrong and not wrong & set(range(start, start + MOST)):
