@@ -24,22 +24,21 @@ def show_goal(blank: Blank) -> None:
 
 @lru_cache(maxsize=64)
 def numbers_of(blank: Blank) -> str:
-    """What the first case should give, in a line; empty if the blank names nothing that it has."""
-    trial = blank.trials()[0]
+    """What the worked example should give, or a function that returns whole numbers; in a line."""
+    trials = blank.trials()
+    if blank.goal:
+        example = next(trial for trial in trials if trial.problem)
+        found = example.problem.expected()
+        numbers = [f"{name} {in_words(found[name][0, 0])}" for name in blank.goal]
+        return f"goal, in the worked example, head 0: {', '.join(numbers)}"
+    return "" if blank.picture else of_whole_numbers(trials[0])
+
+
+def of_whole_numbers(trial: Trial) -> str:
+    """A case of a function that returns several, which have names."""
     (compute,) = trial.references.values()
-    if trial.problem is None:
-        return of_numbers(trial, compute()["out"])
-    found = compute()
-    numbers = [f"{name} {in_words(found[name][0, 0])}" for name in blank.goal]
-    return f"goal, in the worked example, head 0: {', '.join(numbers)}" if numbers else ""
-
-
-def of_numbers(trial: Trial, numbers: np.ndarray) -> str:
-    """Of a function that returns whole numbers, which have names."""
-    if len(trial.axes) > 1:
-        return ""
-    pairs = zip(trial.axes[0].split("|"), numbers, strict=True)
-    return f"goal, for {trial.name}: {', '.join(f'{name} {number:g}' for name, number in pairs)}"
+    pairs = zip(trial.axes[0].split("|"), compute()["out"], strict=True)
+    return f"goal, for {trial.name}: {', '.join(f'{name} is {number:g}' for name, number in pairs)}"
 
 
 def in_words(numbers: np.ndarray) -> str:

@@ -29,6 +29,7 @@ from simt.trace import NO_TURN
 
 Costs = Mapping[str, int]  # quantity -> how many
 
+MEASURED = "worked_example", "gqa"  # two shapes, in which par is required
 UNITS = {
     "transactions": "memory transaction",
     "sectors": "sector",
@@ -66,7 +67,8 @@ def beside_right(blank: Blank, function: Callable, trial: Trial) -> str:
 def par_of(blank: Blank) -> str:
     """The best known, in a sentence."""
     needed = ", required" if blank.required else ""
-    where = "the worked example" if blank.trials()[0].problem else "the first case"
+    of_step = any(trial.problem for trial in blank.trials())
+    where = "the worked example" if of_step else "the first case"
     return f"par{needed}, in {where}: {spoken(best_known(blank))}."
 
 
@@ -81,10 +83,8 @@ def costs_of_ours(blank: Blank, number: int) -> Costs:
 
 
 def required_trials(blank: Blank, trials: Sequence[Trial]) -> list[Trial]:
-    """A further case, if par is required: what the answer takes in those of other shapes."""
-    from pa_tutorial.exercises.blank_cases import SHAPES  # loads the kernels
-
-    measured = [n for n, one in enumerate(trials) if one.problem and one.problem.name in SHAPES]
+    """A further case, if par is required: what the answer takes in some of the others."""
+    measured = [n for n, one in enumerate(trials) if one.problem and one.problem.name in MEASURED]
 
     def run(answer: Callable | None) -> Mapping[str, np.ndarray]:
         for number in measured if answer else ():
@@ -126,9 +126,9 @@ def taken(blank: Blank, trial: Trial, answer: Callable | None) -> Costs:
 
 
 def traced(trial: Trial, answer: Callable | None) -> Trace:
-    """What an answer does in a case, without what it prints: the verdict has shown that."""
+    """What thread block 0 does in a case, without what it prints: the verdict has shown that."""
     with redirect_stdout(io.StringIO()):
-        return trial.trace(answer)
+        return trial.trace(answer).only(block=0)
 
 
 def costs(blank: Blank, trace: Trace) -> Costs:
