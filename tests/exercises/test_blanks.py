@@ -100,8 +100,8 @@ def test_a_plan_tells_what_and_not_how(blank: Blank) -> None:
 
 
 def test_answers_opens_all_of_a_notebook() -> None:
-    shown = answers(11)._repr_markdown_()
-    assert all(one in shown for one in ("`warp_max`", "mask //= 2", "`warp_tree`"))
+    shown = answers(12)._repr_markdown_()
+    assert all(one in shown for one in ("`add_warps`", "mid = i // 2", "`warp_tree`"))
     with pytest.raises(ValueError, match="number is 99; it must be one of"):
         answers(99)
 

@@ -1,4 +1,4 @@
-"""The exercise of notebook 11: the sum over any number of warps."""
+"""The exercise of *Values*: the sum over any number of warps."""
 
 from collections.abc import Callable
 from functools import partial
