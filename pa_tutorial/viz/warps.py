@@ -91,7 +91,8 @@ def _finding(states: list[dict[int, frozenset[int]]]) -> str:
     who = f"lane {holders[0]}" if len(holders) == 1 else f"{len(holders)} lanes"
     who = "every lane" if len(holders) == len(last) else who
     has = "have" if 1 < len(holders) < len(last) else "has"
-    return f"After {plural(len(states) - 1, 'shuffle')}, {who} {has} heard from {largest} lanes"
+    after, lanes = plural(len(states) - 1, "shuffle"), plural(largest, "lane")
+    return f"After {after}, {who} {has} heard from {lanes}"
 
 
 @style.styled
