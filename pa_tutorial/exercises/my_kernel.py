@@ -28,12 +28,10 @@ from pa_tutorial.exercises.ours import (
     BACKENDS,
     READERS,
     SET,
-    how_many,
     is_from_a_file,
     is_unfinished,
     last_of_each_name,
     readers,
-    whose,
 )
 from pa_tutorial.exercises.saved_files import (
     PLACE,
@@ -53,6 +51,7 @@ from pa_tutorial.exercises.saved_files import (
     with_yours,
     write,
 )
+from pa_tutorial.exercises.whose import how_many, whose
 from pa_tutorial.kernels import template
 from pa_tutorial.kernels.cuda_backends import CudaBackend
 from pa_tutorial.kernels.template import FILES, KernelFileError, Source, files_of, source_of
@@ -112,8 +111,7 @@ def fit_to_save(
         for name, one in functions.items():
             try:
                 template.require_known_names(tree_of(one), known)
-                if is_unfinished(one):
-                    raise KernelFileError(f"{name} isn't finished")
+                require_finished(name, one)
                 if name not in {*functions_in(text_of(file)), *called}:
                     raise KernelFileError(f"{file}.py has no {name}, and none of yours calls it")
                 fit[file][name] = one
@@ -126,6 +124,11 @@ def tree_of(function: Callable | Source) -> ast.Module:
     return ast.parse(source_of(function).text)
 
 
+def require_finished(name: str, function: Callable | Source) -> None:
+    if is_unfinished(function):
+        raise KernelFileError(f"{name} isn't finished")
+
+
 def save_file(path: Path, functions: Mapping[str, Callable | Source]) -> None:
     """Write a file with these functions, and those of the reader's that it has already."""
     ours, kept, damage = empty_file(path.stem), {}, ""
@@ -136,6 +139,9 @@ def save_file(path: Path, functions: Mapping[str, Callable | Source]) -> None:
         damage = f"{error} "
     texts = {name: source_of(one).text for name, one in functions.items()}
     new = {name: text for name, text in texts.items() if not is_from_a_file(functions[name])}
+    if not (damage or new or texts.keys() - kept.keys()):
+        print(f"{spoken(path)}: nothing new.")
+        return
     yours = texts | kept | new
     base = ours if damage or lacks(before, path) else before
     text = with_yours(with_functions(base, yours), yours)
@@ -160,7 +166,7 @@ def saved(kernel: str) -> dict[str, tuple[Source, ...]]:
     """
     folder, files = folder_of(), files_of(kernel)
     if old := old_file(folder):
-        print(f"{OLD.format(old)} All functions are ours.")
+        print(f"{OLD.format(old)} {how_many(kernel, {})}.")
         return {}
     if not any((folder / f"{file}.py").exists() for file in files):
         print(f"{folder.name} has no {files[-1]}.py yet.")
@@ -240,6 +246,7 @@ def usable(
             tree = template.parsed(source)
             template.require_same_arguments(tree, ours, path.stem)
             template.require_known_names(tree, known | sources.keys())
+            require_finished(name, source)
         except KernelFileError as error:
             say(f"{spoken(path)}: {error}. It is replaced with ours.")
             others = {other: sources[other] for other in sources if other != name}
@@ -324,15 +331,15 @@ def write_kernel(path: str | Path, backend: CudaBackend, **sizes: object) -> Non
     files = files_of(backend.kernel)
     if backend.kernel == SIZES_OF:
         files, theirs[SIZES] = (*files, SIZES), sources_for(SIZES_OF).get(SIZES, {}).values()
-    yours: set[str] = set()
+    names: set[str] = set()
     for file in files:
         functions = last_of_each_name(theirs.get(file, ()))
         texts = {name: source_of(function).text for name, function in functions.items()}
         text += with_functions(without_kernel_imports(text_of(file)), texts) + "\n\n"
-        yours = yours - functions_in(text_of(file)).keys() | readers(functions.values()).keys()
+        names = names - functions_in(text_of(file)).keys() | readers(functions.values()).keys()
     text = with_constants(text, sizes).rstrip() + "\n"
-    path.write_text(text, encoding="utf-8")
-    READERS[path.resolve()] = yours
+    write(path, text)
+    READERS[path.resolve()] = names
     # Its functions keep this text, even if another notebook writes the file again.
     linecache.cache[str(path.absolute())] = len(text), None, text.splitlines(True), str(path)
     # Python keeps a module for as long as it runs, and compares only whole seconds of a file.

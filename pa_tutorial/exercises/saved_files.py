@@ -147,7 +147,7 @@ def loses(before: str, text: str, ours: str) -> bool:
 
 def write(path: Path, text: str) -> None:
     """Whole or not at all, so that no other notebook reads half a file."""
-    new = path.with_suffix(".new")
+    new = path.with_suffix(f".{os.getpid()}")
     new.write_text(text, encoding="utf-8", newline="\n")
     new.replace(path)
 

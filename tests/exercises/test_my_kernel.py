@@ -28,8 +28,9 @@ from pa_tutorial.exercises.my_kernel import (
     write_kernel,
     yours,
 )
-from pa_tutorial.exercises.ours import BACKENDS, NOT_RUN, blanks_in, functions_of, is_ours
+from pa_tutorial.exercises.ours import BACKENDS, is_ours
 from pa_tutorial.exercises.saved_files import locked, names_of_reader
+from pa_tutorial.exercises.whose import NOT_RUN, blanks_in, functions_of
 from pa_tutorial.kernels import template
 from pa_tutorial.kernels.cuda_backends import (
     naive_backend,
@@ -195,6 +196,15 @@ def test_ours_takes_the_place_of_a_function_that_does_not_fit(
     assert words in capsys.readouterr().out
     assert main(["cuda_v1", str(folder), "--short"]) == 1
     assert "load_key" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_ours_takes_the_place_of_what_is_not_finished(
+    folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    save(MINE)
+    change(folder / "v1.py", "k_vecs[j, e] = to_float(", "...\n            (")
+    assert saved("v1") == {}
+    assert "load_key isn't finished. It is replaced with ours." in capsys.readouterr().out
 
 
 def test_a_file_may_have_constants_and_functions_of_its_own_and_keeps_them(folder: Path) -> None:
@@ -504,6 +514,13 @@ def test_a_written_kernel_has_the_readers_functions_and_other_sizes(written: Pat
     kernel = import_module("kernel_written")
     assert not is_ours(kernel.load_key)
     assert is_ours(kernel.qk_dot)
+
+
+def test_a_kernel_that_another_notebook_writes_again_keeps_its_lines_here(written: Path) -> None:
+    write_kernel(written, MINE)
+    kernel = import_module("kernel_written")
+    written.write_text("# all lines moved\n" + written.read_text(encoding="utf-8"))
+    assert template.source_of(kernel.load_key).text == all_blanks()["load_key"].source
 
 
 def test_a_name_that_is_no_constant_is_refused(written: Path) -> None:
