@@ -16,7 +16,7 @@ from simt import Finding, Report, Trace
 from simt.names import function_behind, names_of
 from simt.trace import KINDS, NO_ARRAY
 
-TINY = 6  # points: indices
+TINY = 8  # points: indices
 COLUMNS, ROW = 25, 0.19  # width of a figure in cells; height of a cell in inches
 STEP = 2.3  # distance from the cells of an array to the threads below
 GAP = 0.4  # between the runs of an array, and between thread blocks
