@@ -127,8 +127,8 @@ def draw_whole_kernel(run: Run) -> Figure:
     for number, (name, values) in enumerate(lines.items()):
         shade = style.lighter(style.LOGITS, 0.75 - 0.25 * number) if number < 2 else style.LOGITS
         _line(axes, number + 3.1, name, [f"{value:.2f}" for value in values], shade)
-    _values_and_output(axes, run, accs, seq_len, len(lines) + 4.2)
-    board(axes, seq_len + 6.2, len(lines) + 4.3 + ROWS, top=-0.1)
+    right = _values_and_output(axes, run, accs, seq_len, len(lines) + 4.2)
+    board(axes, right, len(lines) + 4.3 + ROWS, top=-0.1)
     return figure
 
 
@@ -156,10 +156,9 @@ def value_of(run: Run, token: int, row: int) -> float:
     return as_float(run["v_cache"][block, run.kv_head, row, offset].numpy()).item()
 
 
-def _values_and_output(axes: Axes, run: Run, accs: np.ndarray, seq_len: int, y: float) -> None:
-    """V of the tokens, the sums of the two warps with tokens, and the output."""
-    g = run.geometry
-    warps = range(min(g.NUM_WARPS, -(-seq_len // g.BLOCK_SIZE)))
+def _values_and_output(axes: Axes, run: Run, accs: np.ndarray, seq_len: int, y: float) -> float:
+    """V of the tokens, the sums of the warps that read V, and the output. Returns its right end."""
+    g, warps = run.geometry, np.unique(run.trace.only(array="v_cache").records.warp).tolist()
     for number, name in enumerate([*(f"warp {warp}" for warp in warps), "out"]):
         note(axes, seq_len + 0.6 + 1.7 * number + 0.75, y - 0.45, name)
     for line in range(ROWS):
@@ -173,3 +172,4 @@ def _values_and_output(axes: Axes, run: Run, accs: np.ndarray, seq_len: int, y: 
         for number, (value, color) in enumerate(zip([*sums, out], colors, strict=True)):
             x = seq_len + 0.6 + 1.7 * number
             box(axes, x, y + line, 1.5, 1, color, f"{value:.3f}", SMALL)
+    return seq_len + 0.5 + 1.7 * (len(warps) + 1)

@@ -109,6 +109,12 @@ def test_the_poster_shows_the_threads_of_the_readers_function(step: str) -> None
         assert poster.threads_of(run, step) == [*range(128 - tokens, 128)]
 
 
+def test_the_poster_shows_each_barrier_where_it_is_met() -> None:
+    counts = {"query": 1, "maximum": 1, "sum": 1, "weights": 1, "values": 1, "warps": 4}
+    for run in (run_v1(WORKED_EXAMPLE), poster.run_of_partition(v2_backend)):
+        assert poster.barriers_of_steps(run) == counts
+
+
 def test_every_picture_of_a_readers_kernel_can_be_read() -> None:
     run = run_v1(WORKED_EXAMPLE, backend=MINE)
     for figure in (

@@ -22,6 +22,8 @@ from pa_tutorial.kernels.v1 import (
     VEC_SIZE,
     warp_max,
 )
+from pa_tutorial.viz.kernel_runs import run_v1
+from pa_tutorial.viz.poster import barriers_of_steps
 from pa_tutorial.viz.query_and_key import draw_shares
 from pa_tutorial.viz.reductions import draw_add_warps, draw_maximum, rounded
 from pa_tutorial.viz.style import svg
@@ -101,6 +103,8 @@ def test_another_way_that_is_right_is_drawn_as_it_ran() -> None:
     assert f"the largest score, {largest}" in figure.get_suptitle()
     assert "in warp 0:" in texts_of(figure)
     assert "in every warp:" in texts_of(draw_maximum(WORKED_EXAMPLE))
+    run = run_v1(WORKED_EXAMPLE, backend=v1_backend.with_functions(v1=[block_max]))
+    assert barriers_of_steps(run)["maximum"] == 3
 
     figure = draw_add_warps(WORKED_EXAMPLE, v1_backend.with_functions(v1=[add_warps]))
     assert figure.get_suptitle().startswith("In 3 rounds, warp 0 gets the sums of all 4 warps")
