@@ -41,8 +41,8 @@ UNITS = {
 ADVICE = {
     "transactions": "Is each vec loaded at once?",
     "wavefronts": "Is each vec moved at once?",
-    "instructions": "To Numba, a float32 times an integer is a float64, and so is 0.5: convert the "
-    "integer or the number first, with float32(…).",
+    "instructions": "In Numba, a float32 times an integer is a float64, and so is a number such as "
+    "0.5: convert it with float32(…).",
 }
 
 
@@ -176,8 +176,8 @@ def spoken(numbers: Costs) -> str:
     phrases: dict[str, list[str]] = {}
     for name, number in numbers.items():
         *array, unit = name.split()
-        words = f"{number or 'no'} {UNITS[unit]}{'' if number == 1 else 's'}"
-        phrases.setdefault("".join(array), []).append(words)
+        words = f"{number:,} {UNITS[unit]}" if number else f"no {UNITS[unit]}"
+        phrases.setdefault("".join(array), []).append(words + ("" if number == 1 else "s"))
     return ", ".join(" and ".join(words) + of(array) for array, words in phrases.items())
 
 
