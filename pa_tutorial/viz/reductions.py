@@ -19,7 +19,7 @@ from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE
 from pa_tutorial.kernels.template import source_of
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import Place, arrow, board, box, note, plural, span
-from pa_tutorial.viz.kernel_runs import Run, between, of_function, places
+from pa_tutorial.viz.kernel_runs import Run, between, of_function
 from pa_tutorial.viz.warps import exchanges
 from simt import Trace
 from simt.gpus import WARP_SIZE
@@ -27,6 +27,7 @@ from simt.trace import KINDS, TracedArray
 
 HIGH, APART = 0.28, 0.27  # inches, as all lengths here: a cell, and the arrows between two lines
 Pairs = list[tuple[int, int]]
+BARRIER = "cuda.syncthreads()"
 NOTHING = np.finfo(np.float32).min  # -FLT_MAX: the maximum of a thread without a score
 
 
@@ -50,7 +51,7 @@ class Maximum:
     """block_max in one thread block of a run.
 
     start  [threads] the largest score that each thread came with; end: what it left with
-    held   [places] what red_smem held then
+    held   [places] what red_smem holds at the first barrier
     trace  of block_max and the functions that it calls
     """
 
@@ -61,10 +62,12 @@ class Maximum:
 
     def red_smem(self, kind: str, warp: int, turn: int) -> dict[int, list[int]]:
         """lane -> the places of red_smem that it reads or writes, before or after the barrier."""
+        records = in_turn(self.trace, warp, turn).only(array="red_smem", kind=kind).records
+        (array,) = (one for one in self.trace.arrays if one.name == "red_smem")
         found: dict[int, list[int]] = {}
-        accesses = in_turn(self.trace, warp, turn).only(array="red_smem", kind=kind)
-        for lane, place in zip(accesses.records.lane.tolist(), *places(accesses), strict=True):
-            found.setdefault(lane, []).append(int(place))
+        (places,) = array.indices(records.address)
+        for lane, place in zip(records.lane.tolist(), places.tolist(), strict=True):
+            found.setdefault(lane, []).append(place)
         return found
 
     def exchanges(self, warp: int, turn: int) -> list[Pairs]:
@@ -90,18 +93,22 @@ class Maximum:
 
 @cache
 def maximum_of(problem: DecodeProblem, backend: PagedBackend) -> Maximum:
-    """A run of block_max, for head 0. Raises ValueError if the kernel doesn't call it."""
+    """A run of block_max, for head 0. Raises ValueError if the kernel doesn't call it, or if it
+    waits at no barrier."""
     launch = backend.prepare(problem.paged("vllm"))
     source = source_of(launch.namespace.block_max)
-    _, value, *_ = launch.namespace.block_max.py_func.__code__.co_varnames
+    smem, value, *_ = launch.namespace.block_max.py_func.__code__.co_varnames
     (function,) = ast.parse(source.text).body
     first = source.text.splitlines()[function.body[0].lineno - 1].strip()
-    names = value, "red_smem", "qk_max"
-    report = launch.simulate(trace=0, watch=(first, SCORES_DONE), names=names)
-    came = [s for s in report.at(first, 0) if value in s.values]
-    require(bool(came), "backend", backend.kernel, "a kernel that calls block_max")
-    (left,) = report.at(SCORES_DONE, 0)
-    end, held = (np.ma.filled(left[name], np.nan) for name in ("qk_max", "red_smem"))
+    names = value, smem, "qk_max"
+    report = launch.simulate(trace=0, watch=(first, BARRIER, SCORES_DONE), names=names)
+    here = [s for s in report.snapshots if s.block == (0, 0, 0)]
+    inside = [s for s in here if {value, smem} <= s.values.keys()]
+    came = [s for s in inside if s.matches(first)]
+    waits = [s for s in inside if s.matches(BARRIER)]
+    require(bool(came and waits), "backend", backend.kernel, "a kernel that calls block_max")
+    (left,) = (s for s in here if s.matches(SCORES_DONE))
+    end, held = np.ma.filled(left["qk_max"], np.nan), np.ma.filled(waits[0][smem], np.nan)
     return Maximum(came[0][value].data, end, held, of_function(report.trace, "block_max"))
 
 
@@ -129,7 +136,8 @@ def draw_maximum(problem: DecodeProblem, backend: PagedBackend = v1_backend) -> 
         if warp:
             _lanes(axes, y, f"warp {warp}", of_warps[warp][0])
         for (place,) in run.red_smem("write", warp, 0).values():
-            arrow(axes, (LEFT + LANE * len(LANES), y + HIGH / 2), (RED, y + HIGH / 2))
+            ends = LEFT + LANE * len(LANES), RED
+            arrow(axes, *zip(ends, (y + HIGH / 2, rows[place] + HIGH / 2), strict=True))
             box(axes, RED, rows[place], WIDE, HIGH, style.LOGITS, rounded(run.held[place]))
     words = f"warps 1 to {num_warps - 1}: the same {plural(len(of_warps[0]) - 1, 'shuffle')}"
     note(axes, LEFT, rows[-1] + HIGH + 0.2, words, "left")
@@ -143,9 +151,10 @@ def _finding_of_maximum(run: Maximum, of_warps: Sequence[Sequence[np.ndarray]]) 
         title = f"The largest score is {rounded(largest)}, but in this run "
         return title + f"thread {wrong[0]} ends with {rounded(run.end[wrong[0]])}"
     before, after = len(of_warps[0]) - 1, len(run.exchanges(0, 1))
+    more = f", and {plural(after, 'shuffle')} more" if after else ""
     return (
-        f"After {before} shuffles in each warp, a place in red_smem for each, and {after} shuffles "
-        f"more,\nall {len(run.end)} threads know the largest score, {rounded(largest)}"
+        f"After {plural(before, 'shuffle')} in each warp, a place in red_smem for each{more},\n"
+        f"all {len(run.end)} threads know the largest score, {rounded(largest)}"
     )
 
 
@@ -204,7 +213,6 @@ def _after_the_barrier(axes: Axes, run: Maximum, rows: list[float]) -> None:
 
 # add_warps ----------------------------------------------------------------------------------------
 
-BARRIER = "cuda.syncthreads()"
 CELL, BETWEEN, MARGIN = 0.46, 0.14, 0.92
 ROWS_DRAWN = 12  # of all warps together
 PALE_OUT = style.lighter(style.OUT, 0.5)

@@ -1,4 +1,4 @@
-"""The figures of notebook 11: the rows of V, and the whole computation on one page."""
+"""The figures of *Values*: the rows of V, and the whole computation on one page."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -112,8 +112,8 @@ def draw_whole_kernel(run: Run) -> Figure:
     qk_max = float(run.snapshot(SCORES_DONE)["qk_max"][0])
     exp_sum = float(run.snapshot(SUM_DONE)["exp_sum"][0])
     accs = run.snapshot(ROWS_DONE)["accs"]
-    title = f"With the maximum {qk_max:.3f} and the sum {exp_sum:.3f}, "
-    title += f"{seq_len} scores become weights, and the weights an output"
+    title = f"The maximum {qk_max:.3f} and the sum {exp_sum:.3f} "
+    title += f"turn {seq_len} scores into weights, and these into an output"
     figure, axes = style.new_figure(title, 3.9)
     _blocks_and_warps(axes, run, seq_len)
     threads = threads_of_scores(run)
@@ -121,7 +121,8 @@ def draw_whole_kernel(run: Run) -> Figure:
     for y, name, texts in ((1.1, "token", range(seq_len)), (2.1, "threads for qk", ranges)):
         note(axes, -0.15, y + 0.5, name, "right")
         for column, text in enumerate(texts):
-            note(axes, column + 0.5, y + 0.5, text, size=SMALL)
+            lower = 0.5 * (column % 2) if name != "token" else 0.25
+            note(axes, column + 0.5, y + 0.25 + lower, text, size=SMALL)
     lines = softmax_lines(run.snapshot(SCORES_DONE), run.snapshot(WEIGHTS_DONE), seq_len)
     for number, (name, values) in enumerate(lines.items()):
         shade = style.lighter(style.LOGITS, 0.75 - 0.25 * number) if number < 2 else style.LOGITS
