@@ -563,7 +563,7 @@ INNER = (
     *("triton.inputs.*", "triton.backend.[uv]*", "triton.compiled.[!cn]*", "*.compiling_for"),
     *("compiled.backend.*", "compiled.original.*", "backend.Backend.*"),
     *("on_gpu.*", "cuda_backends.[!g]*", "cuda_launch.*Launch.*", "geometry.[!G]*"),
-    *("cpu.backend.[!p]*", "intermediates.[!is]*", "intermediates.s[hu]*", "*.intermediates_of_v2"),
+    *("cpu.backend.[!p]*", "intermediates.[!is]*", "intermediates.s[hu]*", "*.intermediates_of_*"),
     *(f"compiled.report.{name}" for name in ("l*", "s*", "a[rn]*", "assembled", "w*")),
     *("*Allocator.[fn]*", "reservations.*.*", "layouts.[Cfw]*", "prefix_cache.[cw]*"),  # paging
     "quantization.*quantized",

@@ -69,18 +69,16 @@ def judged(blank: Blank, function: Callable) -> Judged:
     with one_thread(), torch_settings_kept():
         beside, printed = others_of(function, blank.file), FewLines()
         trials = printed.of(blank.trials(beside=beside))
-        found = first_failing(blank, function, trials, beside)
+        found = first_failing(blank, function, trials)
         printed.say_how_many_more()
         if not found.words or not beside:
             return found
         with redirect_stdout(io.StringIO()):
-            alone = first_failing(blank, function, blank.trials(), {})
+            alone = first_failing(blank, function, blank.trials())
             return alone if alone.words else blamed(blank, function, found, beside)
 
 
-def first_failing(
-    blank: Blank, function: Callable, trials: list[Trial], beside: Functions
-) -> Judged:
+def first_failing(blank: Blank, function: Callable, trials: list[Trial]) -> Judged:
     """The verdict in the first case that fails."""
     for number, trial in enumerate(with_progress(blank.function, trials)):
         why, block = why_wrong(blank, trial, function)
@@ -93,11 +91,13 @@ def first_failing(
 
 def blamed(blank: Blank, function: Callable, together: Judged, beside: Functions) -> Judged:
     """The verdict on a function that is right among ours: which of the reader's it fails with."""
-    for name, one in one_by_one(beside):
-        trial = blank.trials(beside=one)[together.number]
-        if why_wrong(blank, trial, function)[0]:
-            return together._replace(words=f"right by itself; with your `{name}`, {together.words}")
-    names = ", ".join(f"`{name}`" for name, _ in one_by_one(beside))
+
+    def fails_with(one: Functions) -> bool:
+        return bool(why_wrong(blank, blank.trials(beside=one)[together.number], function)[0])
+
+    each = one_by_one(beside)
+    culprit = next((name for name, one in each.items() if fails_with(one)), "")
+    names = ", ".join(f"`{name}`" for name in ([culprit] if culprit else each))
     return together._replace(words=f"right by itself; with your {names}, {together.words}")
 
 

@@ -1,6 +1,6 @@
 """A reader's functions together: those that their notebook has so far, and ours for the rest."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from pa_tutorial.exercises.ours import is_ours, is_unfinished
 from pa_tutorial.kernels import template
@@ -26,11 +26,13 @@ def others_of(function: Callable, file: str) -> Functions:
     return found
 
 
-def one_by_one(functions: Functions) -> Iterator[tuple[str, Functions]]:
-    """Each by itself, with its name."""
-    for file, several in functions.items():
-        for one in several:
-            yield one.py_func.__name__, {file: (one,)}
+def one_by_one(functions: Functions) -> dict[str, Functions]:
+    """Each by itself, by name."""
+    return {
+        one.py_func.__name__: {file: (one,)}
+        for file, several in functions.items()
+        for one in several
+    }
 
 
 def is_theirs(function: Callable) -> bool:

@@ -13,6 +13,7 @@ from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import (
     MARKS,
     NAMES,
+    NAMES_OF_NAIVE,
     REDUCED,
     REDUCED_NAMES,
     SCORES_DONE,
@@ -110,7 +111,9 @@ class NaiveLaunch(CudaLaunch):
     def probe(self, **options: object) -> dict[str, Tensor]:
         """Run it in the simulator; return `out`, qk and, where the kernel has variables of these
         names, qk_max and exp_sum."""
-        report = self.watched((SCORES_DONE, END), (), **options)
+        variables = getattr(self.kernel, "py_func", self.kernel).__code__.co_varnames
+        names = tuple(name for name in NAMES_OF_NAIVE if name in variables)
+        report = self.watched((SCORES_DONE, END), names, **options)
         return intermediates_of_naive(report, self.seq_lens) | {"out": self.out}
 
 

@@ -24,7 +24,9 @@ from simt.snapshots import END
 MARKS = ("mark: scores", "mark: sum", "mark: weights", "mark: rows")
 SCORES_DONE, SUM_DONE, WEIGHTS_DONE, ROWS_DONE = MARKS
 NAMES = ("logits", "qk_max", "exp_sum", "accs")
-# The same for the reduce kernel.
+# Those of the naive kernel: its scores at their mark, the two others when it ends.
+NAMES_OF_NAIVE = ("qk", "qk_max", "exp_sum")
+# The same as at MARKS for the reduce kernel.
 REDUCED = "mark: rescaled"
 REDUCED_NAMES = ("max_logit", "global_exp_sum")
 
@@ -54,7 +56,7 @@ def intermediates_of_naive(report: Report, seq_lens: Tensor) -> dict[str, Tensor
     """qk, qk_max and exp_sum of a launch of naive_kernel, watched at SCORES_DONE and its end: those
     that are variables of the kernel there."""
     known = [snapshot.values for snapshot in report.at(END)]
-    names = [n for n in ("qk_max", "exp_sum") if known and all(n in values for values in known)]
+    names = [n for n in NAMES_OF_NAIVE[1:] if known and all(n in values for values in known)]
     found = {name: of_all(report, END, lambda s, n=name: s[n][:1]) for name in names}
     return {"qk": scores(report, SCORES_DONE, "qk", seq_lens)} | found
 

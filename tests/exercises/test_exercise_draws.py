@@ -80,5 +80,5 @@ def test_a_draw_that_is_no_seed_is_no_verdict_on_the_answer(draw, error) -> None
 
 
 def test_a_stage_is_no_exercise() -> None:
-    with pytest.raises(ValueError, match="name is 'kv_cache'; it must be a blank, or an exercise"):
+    with pytest.raises(ValueError, match="name is 'kv_cache'; no blank and no exercise"):
         grade("kv_cache", draw=3)

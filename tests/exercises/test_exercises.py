@@ -64,7 +64,7 @@ def test_an_attempt_shows_the_verdict_and_gives_what_the_notebook_goes_on_with(c
     assert capsys.readouterr().out.startswith("find_slots: 6 of 6 cases")
     assert attempt("find_slots", stub) is exercise.solution
     assert "not written yet" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="name is 'kv_cache'; it must be a blank, or an exercise"):
+    with pytest.raises(ValueError, match="name is 'kv_cache'; no blank and no exercise"):
         attempt("kv_cache", mine)
     with pytest.raises(TypeError, match="function is 7; it must be callable"):
         attempt("find_slots", 7)
