@@ -16,6 +16,7 @@ from pa_tutorial.checks.running import Trial, one_thread, torch_settings_kept
 from pa_tutorial.exercises import sizes
 from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.goal import show_goal
+from pa_tutorial.exercises.my_kernel import saved_of
 from pa_tutorial.exercises.ours import BACKENDS, SET, is_ours, is_unfinished
 from pa_tutorial.exercises.par import beside_right
 from pa_tutorial.exercises.printed import FewLines
@@ -39,6 +40,7 @@ SIGNED = (
     "signed number among its indices, a thread of v1 needs 255 registers in place of 56"
 )
 FIRST_BLOCK = 0, 0, 0
+UNWRITTEN = "not written yet."
 
 
 class Judged(NamedTuple):
@@ -130,7 +132,7 @@ def not_a_try(blank: Blank, function: object) -> str:
     except KernelFileError as error:
         return str(error)
     if is_unfinished(function):
-        return "not written yet."
+        return UNWRITTEN
     if "thread_idx" in wanted and asks_for_thread_idx(text):
         return SIGNED
     if blank.source.startswith(DEVICE) and "device=True" not in text:
@@ -208,28 +210,35 @@ def constants_of(function: object, file: str) -> dict[str, object]:
     return {name: known[name] for name in sorted(names & known.keys())}
 
 
-def ours_here(blank: Blank, function: Callable) -> Callable:
-    """Ours, with the constants of the reader's notebook; with our own if vLLM hasn't theirs."""
+def made_here(blank: Blank, function: Callable, make: Callable) -> Callable | None:
+    """A function by saved_of or ours_of, with the constants of the reader's notebook; with our own
+    if vLLM hasn't theirs."""
     try:
-        return ours_of(blank, **constants_of(function, blank.file))
+        return make(blank, **constants_of(function, blank.file))
     except (TypeError, ValueError) as error:
-        print(f"{error}. Ours is made for our own sizes.")
-        return ours_of(blank)
+        print(f"{error}. It is made for our own sizes.")
+        return make(blank)
 
 
 def go_on(blank: Blank, function: Callable) -> Callable:
-    """Print the verdict. Returns the function if it is right, ours if it isn't."""
+    """Print the verdict. Returns the function if it is right; else the one that the reader has
+    saved, or ours."""
     name = blank.function
     if is_ours(function):
         print(f"{name}: still ours.")
-        return ours_here(blank, function)
+        return made_here(blank, function, ours_of)
     found = judged(blank, function)
+    saved = made_here(blank, function, saved_of) if found.words else None
+    if found.words == UNWRITTEN and saved is not None:
+        function, found = saved, judged(blank, saved)
+        name, saved = f"{name}, as you saved it", None
     is_drawn = draw(blank, function, found)
     if found.words:
-        print(f"{name}: {found.words}\nThe notebook goes on with ours.")
-        if is_unfinished(function):
+        whose = "ours" if saved is None else "the one that you saved"
+        print(f"{name}: {found.words}\nThe notebook goes on with {whose}.")
+        if found.words == UNWRITTEN:
             show_goal(blank, is_drawn)
-        return ours_here(blank, function)
+        return saved or made_here(blank, function, ours_of)
     print(f"{name}: right in all {len(blank.trials())} cases. The notebook goes on with yours.")
     if line := beside_right(blank, function, found.trial):
         print(line)

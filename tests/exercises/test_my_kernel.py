@@ -16,6 +16,7 @@ import torch
 
 from pa_tutorial.bench.gpu import my_kernels
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
+from pa_tutorial.exercises import attempt
 from pa_tutorial.exercises.__main__ import main
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.my_kernel import (
@@ -334,15 +335,15 @@ def test_what_a_kernel_has_of_the_readers_is_counted(
     folder: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert saved("v1") == {}
-    assert "has no v1.py yet.\n0 of 12 functions of v1 are yours." in capsys.readouterr().out
+    assert "has no v1.py yet.\n0 of 13 functions of v1 are yours." in capsys.readouterr().out
     save(v1_vector_backend.with_functions(v1=[BY_ELEMENT, answer("warp_max")], v1_vector=[BY_VEC]))
-    for kernel, count in {"v1": "2 of 12", "v1_vector": "2 of 12", "v2": "2 of 17"}.items():
+    for kernel, count in {"v1": "2 of 13", "v1_vector": "2 of 13", "v2": "2 of 18"}.items():
         capsys.readouterr()
         backend = BACKENDS[kernel].with_functions(**saved(kernel))
         words = f"{count} functions of {kernel} are yours"
         assert f"{words}.\n" in capsys.readouterr().out
         assert yours(backend) == yours(load(folder, kernel)) == words
-    assert yours(MINE.with_functions(v1=[v1_backend.namespace().load_key])).startswith("0 of 12")
+    assert yours(MINE.with_functions(v1=[v1_backend.namespace().load_key])).startswith("0 of 13")
 
 
 UNFINISHED = function_of(all_blanks()["qk_dot"], all_blanks()["qk_dot"].stub)
@@ -389,6 +390,19 @@ def test_what_an_earlier_visit_saved_is_found_for_an_unwritten_blank(folder: Pat
     assert saved_of(blanks["load_key_by_vec"]) is None
     save(MINE.with_functions(v1=[found, answer("qk_dot")]))
     assert template.source_of(found).text == blanks["load_key"].source
+
+
+def test_a_blank_goes_on_with_what_was_saved(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    blank = all_blanks()["load_key"]
+    save(MINE)
+    capsys.readouterr()
+    for text, says in (
+        (blank.stub, "load_key, as you saved it: right in all"),
+        (blank.wrong[0].made_in(blank.source), "The notebook goes on with the one that you saved."),
+    ):
+        goes_on = attempt("load_key", function_of(blank, text))
+        assert template.source_of(goes_on).text == blank.source
+        assert says in capsys.readouterr().out
 
 
 def test_a_place_that_cannot_be_written_is_named(
