@@ -14,6 +14,8 @@ from simt.tracebacks import ShortInNotebooks
 ADVICE = {
     "init": "Is it the right place? If so, it needs a first value.",
     "race": "Is a barrier missing between the two, or should only one thread do this?",
+    "race within a line": "Is the index right, so that each thread has elements of its own? If "
+    "threads share one, is a barrier missing, or cuda.atomic?",
     "race of two writes": "Is the index right? If so, should only one thread do this, or is a "
     "barrier missing? It's a race even if both write the same value.",
     "race between blocks": "Is the index right? If so, only atomic operations help, or a second "
@@ -73,6 +75,8 @@ class Finding:
             return "race between blocks"
         if self.check == "race" and " writes " in self.what and " wrote " in self.what:
             return "race of two writes"
+        if self.check == "race" and self.other_site and self.other_site.code == self.site.code:
+            return "race within a line"
         if self.check == "sync" and "barrier" not in self.what:
             return "sync in a warp"
         return "misaligned" if "misaligned" in self.what else self.check
