@@ -64,7 +64,8 @@ def draw_accesses(
     height = len(lines) + 0.6
     board(axes, LABEL + COLUMNS + 0.05, 2 * height + 0.7)
     array, color = traces["right"].the_array(), COLORS.get(name, style.QUIET)
-    for top, words, threads, framed in (0, "yours", yours, wrong), (height, "right", right, set()):
+    other = "ours" if is_right else "right"
+    for top, words, threads, framed in (0, "yours", yours, wrong), (height, other, right, set()):
         write(axes, 0, top + 0.5, words, "left", weight="bold")
         for number, elements in enumerate(lines):
             y = top + number
