@@ -30,6 +30,14 @@ class ShortInNotebooks(Exception):
         return [HEAD, *lines, *f"{type(self).__name__}: {self}".splitlines()]
 
 
+class InOneLine(ShortInNotebooks):
+    """The same, without the line about all others: for a slip in the call itself."""
+
+    def _render_traceback_(self) -> list[str]:
+        lines = super()._render_traceback_()
+        return lines if full else lines[1:]
+
+
 def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
     """The frames of the traceback that are in the reader's code, each with its line number."""
     frames = traceback.walk_tb(error.__traceback__)

@@ -16,6 +16,7 @@ from simt.access import load
 from simt.arithmetic import Misuse, Value, dtype_of, plain
 from simt.compiled_in import is_on_device
 from simt.device_array import numbers_of
+from simt.float64 import noting
 from simt.intrinsics import REGISTERS, SPECIAL, position
 from simt.kernel_arguments import arrays_of, constant_array
 from simt.known import UNKNOWN, Known
@@ -35,8 +36,13 @@ class Expressions(Known):
         """The function that computes a node: _on_binop for an ast.BinOp, and so on."""
         method = getattr(self, f"_on_{type(node).__name__.lower()}", None)
         if method is None:
-            raise self.source.unknown(node, f"{ast.unparse(node)}, a {type(node).__name__}")
-        return method(node)
+            raise self.source.unknown_kind(node, f"such as {ast.unparse(node)}")
+        run = method(node)
+        return run if self.types_given is None else noting(self, node, run)
+
+    def noted(self, node: ast.AugAssign, run: Callable[..., object]) -> Callable[..., object]:
+        """The same for the operation of a statement."""
+        return run if self.types_given is None else noting(self, node, run)
 
     def _on_constant(self, node: ast.Constant) -> Run:
         return self._fixed(node, node.value)
@@ -63,6 +69,8 @@ class Expressions(Known):
             return self._global_array(node, text, value)
         if plain_function(value) or isinstance(value, np.dtype):
             return lambda frame: value  # only calls and arrays can use it
+        if callable(value):
+            raise self.source.unsupported(node, f"{text} isn't called: write {text}(...)")
         raise self.source.unknown(node, f"{text}, a {type(value).__name__}, as a value")
 
     def _global_array(self, node: ast.AST, name: str, value: object) -> Run:

@@ -30,6 +30,7 @@ class Known:
     arrays       the same, of this launch
     compiled_in  all that was found outside the function, by name
     calls        the device functions that it calls, translated
+    types_given  node -> the type that it gave last; None unless operations in float64 are traced
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Known:
         self.program, self.callee, self.source = program, callee, source
         self.kept, self.arrays, self.compiled_in = kept, {}, {}
         self.calls: list[object] = []
+        self.types_given: dict | None = {} if program.machine.float64 else None
         self.function = function = function_behind(callee)
         closure = function.__closure__ or ()
         cells = zip(function.__code__.co_freevars, closure, strict=True)

@@ -49,6 +49,7 @@ def launch(
     watch: Watch | Sequence[Watch] = (),
     names: str | Sequence[str] = (),
     trace: Blocks | None = None,
+    float64: bool = False,
     exited_may_skip: bool = False,
     shuffles_order_memory: bool = False,
     max_turns: int | None = None,
@@ -81,6 +82,7 @@ def launch(
             names: only these variables
     trace   thread blocks in which every access is recorded: a number (x fastest), an index
             (x, y), a list of these, or "all". The others run at full speed
+    float64 True: the trace also has every operation in float64 (see float64.py)
     exited_may_skip        a thread that has returned may miss a later barrier
     shuffles_order_memory  shuffles order memory as syncwarp does (no GPU promises this)
     max_turns              loop turns of one thread block before it counts as hanging. By default
@@ -108,6 +110,7 @@ def launch(
         shuffles_order_memory=shuffles_order_memory,
         max_turns=max_turns,
         recorder=None if trace is None else Recorder(_traced_blocks(trace, grid), grid),
+        float64=float64,
     )
     function = function_of(kernel)
     by_name = named(function, args)

@@ -42,6 +42,7 @@ class Machine:
     """What all thread blocks of a launch share.
 
     recorder   notes what the traced thread blocks do; None: none is traced
+    float64    whether the recorder notes operations in float64, too
     places     every place of the kernel that accesses memory, waits, calls or loops, by number
     moments    per finding, the number of records at that time; None: its block isn't traced
     fenced     the births of the thread blocks, if the kernel has fences
@@ -58,6 +59,7 @@ class Machine:
     shuffles_order_memory: bool
     max_turns: int | None
     recorder: Recorder | None
+    float64: bool = False
     places: list[Site] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     moments: list[int | None] = field(default_factory=list)

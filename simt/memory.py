@@ -141,6 +141,8 @@ class Array:
     def __str__(self) -> str:
         return f"the array {self.name}"
 
+    __repr__ = __str__  # in a tuple
+
     @property
     def whole(self) -> "Array":
         return self.base or self

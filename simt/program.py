@@ -99,7 +99,7 @@ def _refuse_nested(source: Source) -> None:
         what = f"a function inside {source.name}; define it before, with @cuda.jit(device=True)"
         raise source.unknown(node, what)
     if node is not None:
-        raise source.unknown(node, f"a {type(node).__name__} in a kernel")
+        raise source.unknown_kind(node)
 
 
 class Program:

@@ -14,10 +14,11 @@ from simt.tracebacks import ShortInNotebooks
 ADVICE = {
     "init": "Is it the right place? If so, it needs a first value.",
     "race": "Is a barrier missing between the two, or should only one thread do this?",
-    "race of two writes": "Should only one thread do this, or is a barrier missing? "
-    "It's a race even if both write the same value.",
-    "race between blocks": "Only atomic operations help, or a second launch for one of the two. If "
-    "they hand over other data, both sides need a fence (cuda.threadfence), too.",
+    "race of two writes": "Is the index right? If so, should only one thread do this, or is a "
+    "barrier missing? It's a race even if both write the same value.",
+    "race between blocks": "Is the index right? If so, only atomic operations help, or a second "
+    "launch for one of the two. If they hand over other data, both sides need a fence "
+    "(cuda.threadfence), too.",
     "sync": "Can the barrier be outside the branch or loop, where every thread reaches it?",
     "sync in a warp": "Can all lanes call it, and those that don't need the result ignore it?",
     "misaligned": "A vector begins at a multiple of its size. Check the index and the slice.",

@@ -26,6 +26,22 @@ CALLS_AND_ASSIGNMENTS = (
 NESTED = ast.Lambda, ast.FunctionDef, ast.ClassDef, *COMPREHENSIONS
 
 
+# What the syntax tree has another word for than a reader of Python.
+SPOKEN = {
+    "list": "a list",
+    "dict": "a dictionary",
+    "set": "a set",
+    "listcomp": "a list comprehension",
+    "setcomp": "a set comprehension",
+    "dictcomp": "a dictionary comprehension",
+    "generatorexp": "a generator",
+    "joinedstr": "an f-string",
+    "namedexpr": "an assignment inside an expression",
+    "importfrom": "import",
+    "delete": "del",
+}
+
+
 class Unsupported(ShortInNotebooks, NotImplementedError):
     """The kernel uses something that the simulator, or Numba itself, doesn't know."""
 
@@ -123,6 +139,11 @@ class Source:
     def unknown(self, node: ast.AST, what: str = "") -> Unsupported:
         """For what the simulator doesn't know, though Numba may."""
         return self.unsupported(node, f"the simulator does not know {what or ast.unparse(node)}")
+
+    def unknown_kind(self, node: ast.AST, where: str = "in a kernel") -> Unsupported:
+        """For a kind of statement or expression, by the name that Python's users give it."""
+        kind = type(node).__name__.lower()
+        return self.unknown(node, f"{SPOKEN.get(kind, f'`{kind}`')} {where}")
 
     def where(self, node: ast.AST) -> str:
         file, line = spoken(self.file), self.line(node.lineno)

@@ -96,7 +96,7 @@ class Statements(Iterables):
     def statement(self, node: ast.stmt) -> Step:
         method = getattr(self, f"_do_{type(node).__name__.lower()}", None)
         if method is None:
-            raise self.source.unknown(node, f"{type(node).__name__} in a kernel")
+            raise self.source.unknown_kind(node)
         step = self.program.watched(self.source, node, method(node))
 
         def run(frame: Frame) -> None:
@@ -219,12 +219,12 @@ class Statements(Iterables):
         kind = type(node.op)
         if isinstance(node.target, ast.Name):
             old = self.translate(ast.copy_location(ast.Name(node.target.id), node.target))
-            result, name = self.operation(node, kind, old, value), node.target.id
+            result, name = self.noted(node, self.operation(node, kind, old, value)), node.target.id
             return lambda frame: frame.assign(name, result(frame))
         base, index, write = self._item(node.target)
         slices = has_slices(node.target.slice)
         place = self.program.machine.add_place(self.source.site(node.target))
-        apply = self.applied(node, kind)
+        apply = self.noted(node, self.applied(node, kind))
 
         def run(frame: Frame) -> None:
             array = base(frame)

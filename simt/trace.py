@@ -1,4 +1,5 @@
-"""The trace: every access, shuffle and barrier of chosen thread blocks, lane by lane.
+"""The trace: every access, shuffle and barrier of chosen thread blocks, lane by lane; and, if
+launch is asked for them, the operations in float64 (float64.py).
 
 A warp instruction is one expression, executed once by the active lanes of one warp. The machine
 executes it in one piece, so lanes in nested loops of different lengths are grouped by the turns of
@@ -21,7 +22,7 @@ from simt.memory import index_of
 from simt.snapshots import Index
 from simt.source import Site, Source
 
-KINDS = ("read", "write", "atomic", "shuffle", "vote", "syncwarp", "barrier")
+KINDS = ("read", "write", "atomic", "shuffle", "vote", "syncwarp", "barrier", "float64")
 SPACES = ("none", "global", "shared", "local")
 NO_ARRAY = NO_LANE = NO_TURN = -1
 

@@ -28,7 +28,7 @@ class Trial:
     references  name of the reference -> function that computes quantity -> array
     bounds      quantity -> largest error that passes
     axes        what each dimension of `out` counts
-    trace       function -> what a kernel with it accesses; None if nobody asks
+    trace       (function, thread block) -> what a kernel with it accesses; None if nobody asks
     """
 
     name: str
@@ -39,7 +39,7 @@ class Trial:
     bounds: Mapping[str, float]
     axes: tuple[str, ...]
     problem: object = None
-    trace: Callable[[Function | None], Any] | None = None
+    trace: Callable[..., Any] | None = None
 
 
 class CheckFailure(ShortInNotebooks, AssertionError):

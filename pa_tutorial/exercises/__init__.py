@@ -6,18 +6,29 @@ find_slots = attempt("find_slots", find_slots)  # shows the verdict; yours if ri
 """
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any
 
 from pa_tutorial.arguments import whole_number
-from pa_tutorial.checks.running import run_trials
+from pa_tutorial.checks.running import Trial, run_trials
 from pa_tutorial.checks.showing import Result
 from pa_tutorial.exercises.blank import Blank, all_blanks, blanks_of
 from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.printed import FewLines
 from pa_tutorial.exercises.texts import notebook_names
+from pa_tutorial.tracebacks import InOneLine
 
 __all__ = ["EXERCISES", "Exercise", "answers", "attempt", "drawn", "exercises_of", "find", "grade"]
+
+
+class NoSuchNameError(InOneLine, ValueError):
+    """No blank or exercise has that name."""
+
+
+class NoAnswerError(InOneLine, TypeError):
+    """The answer to an exercise is no function."""
 
 
 def _own(notebook: str) -> tuple[Exercise, ...]:
@@ -54,7 +65,9 @@ def attempt(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         from pa_tutorial.exercises.blank_verdict import go_on  # loads the simulator
 
         return go_on(blank, function)
-    result = grade(name, function)
+    printed = FewLines()
+    result = graded(name, printed.of(named(name).trials()), function)
+    printed.say_how_many_more()
     show(result)
     return function if result.ok else named(name).solution
 
@@ -69,18 +82,23 @@ def grade(name: str, function: Callable[..., Any] | None = None, draw: int = 0) 
     Raises ValueError for an unknown name or a draw below 0, TypeError if the answer can't be called
     or the draw is no whole number.
     """
-    draw = whole_number("draw", draw, 0)
+    return graded(name, named(name).trials(whole_number("draw", draw, 0)), function)
+
+
+def graded(name: str, trials: Sequence[Trial], function: Callable[..., Any] | None) -> Result:
     if function is not None and not callable(function):
-        raise TypeError(f"function is {function!r}; it must be callable")
-    return run_trials(name, named(name).trials(draw), function)
+        raise NoAnswerError(f"function is {function!r}; it must be callable")
+    return run_trials(name, trials, function)
 
 
 def named(name: str) -> Blank | Exercise:
     """The blank or exercise of that name. Raises ValueError for another name."""
     if found := all_blanks().get(name) or find(name):
         return found
-    known = ", ".join(exercise.name for exercise in _in_order())
-    raise ValueError(f"name is {name!r}; it must be a blank, or an exercise ({known})")
+    known = [*all_blanks(), *(exercise.name for exercise in _in_order())]
+    near = get_close_matches(str(name), known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "no blank and no exercise has that name"
+    raise NoSuchNameError(f"name is {name!r}; {hint}")
 
 
 def drawn(name: str, kernel: Callable[..., Any]) -> object:

@@ -6,16 +6,21 @@ Its table of texts/NN_topic.toml (texts.py says what every table has) also has:
     file = "sizes"                   # where the answer is, if not in that of the notebook: sizes.py
     picture = "read k_cache"         # optional: whose accesses are drawn, yours beside ours
     function = "qk_dot"              # optional: its name in the kernel, if another blank has it
+    goal = ["qk", "out"]             # optional: what of the worked example an unwritten blank shows
+    par = ["k_cache transactions"]   # optional: what is counted beside "right"; see par.py
+    required = true                  # optional: right only with par
+    best = {"k_cache transactions" = 4}  # optional: where less is known than our answer takes
 
 The answer is the function in kernels/<file>.py, so it has one source. The first wrong answer is
 the easy mistake that is told below it.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.kernel_text import excerpt, functions_in, head_of
@@ -46,6 +51,22 @@ class Blank(Told):
         return self.table.get("picture", "")
 
     @property
+    def goal(self) -> tuple[str, ...]:
+        return tuple(self.table.get("goal", ()))
+
+    @property
+    def par(self) -> tuple[str, ...]:
+        return tuple(self.table.get("par", ()))
+
+    @property
+    def required(self) -> bool:
+        return self.table.get("required", False)
+
+    @property
+    def best(self) -> dict[str, int]:
+        return self.table.get("best", {})
+
+    @property
     def stub(self) -> str:
         return self.table["stub"]
 
@@ -74,11 +95,18 @@ class Blank(Told):
             first -= 1
         return "\n".join(lines[first:])
 
-    def trials(self, draw: int = 0) -> list[Trial]:
-        """The cases; draw 0 has those of the notebook, any other draw has other numbers."""
-        from pa_tutorial.exercises.blank_cases import TRIALS  # loads the simulator
+    def trials(
+        self, draw: int = 0, beside: Mapping[str, tuple[Callable, ...]] = MappingProxyType({})
+    ) -> list[Trial]:
+        """The cases; draw 0 has those of the notebook, any other draw has other numbers.
 
-        return TRIALS[self.file](self.function, draw)
+        beside  a reader's other functions, by file: these take part, and ours for the rest
+        """
+        from pa_tutorial.exercises.blank_cases import TRIALS  # loads the simulator
+        from pa_tutorial.exercises.par import required_trials
+
+        trials = TRIALS[self.file](self.function, draw, beside)
+        return [*trials, *required_trials(self, trials)]
 
     @property
     def cell(self) -> str:

@@ -2,61 +2,103 @@
 
 import ast
 import inspect
-import re
+import io
 import textwrap
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from pa_tutorial.checks.comparing import Comparison, compare
-from pa_tutorial.checks.diagnosing import told_apart
 from pa_tutorial.checks.progress import with_progress
-from pa_tutorial.checks.running import Trial, describe, one_thread, torch_settings_kept
+from pa_tutorial.checks.running import Trial, one_thread, torch_settings_kept
 from pa_tutorial.exercises import sizes
 from pa_tutorial.exercises.blank import Blank
-from pa_tutorial.exercises.blank_cases import EMPTY, MOST_TURNS, launch_of
+from pa_tutorial.exercises.goal import show_goal
 from pa_tutorial.exercises.ours import BACKENDS, SET, is_ours, is_unfinished
+from pa_tutorial.exercises.par import beside_right
+from pa_tutorial.exercises.printed import FewLines
+from pa_tutorial.exercises.reader_errors import in_its_own_lines, in_plain_words, loop_named
+from pa_tutorial.exercises.together import Functions, one_by_one, others_of
+from pa_tutorial.exercises.wrong_numbers import (
+    NOBODY,
+    first_number,
+    first_place,
+    first_slot,
+    first_wrong,
+    last_writer,
+)
 from pa_tutorial.kernels import template
 from pa_tutorial.kernels.template import FILES, KernelFileError
-from simt import Trace
 
-# quantity -> what it is called, and what it has one of per token, element, …
-WORDS = {
-    "qk": ("score", "token"),
-    "qk_max": ("largest score", ""),
-    "exp_sum": ("sum of the exponentials", ""),
-    "logits": ("weight", "token"),
-    "accs": ("sum of V", "element"),
-    "out": ("output", "element"),
-}
-SHARED = {"naive": "qk"}  # the array with the scores; else logits
 AS_BITS = "A bfloat16 is kept as its bits: is `to_float`, `from_float` or `widen` missing?"
 DEVICE = "@cuda.jit(device=True)"
 SIGNED = (
     "it asks for cuda.threadIdx.x, which is signed. Use thread_idx, its last argument: with one "
     "signed number among its indices, a thread of v1 needs 255 registers in place of 56"
 )
-FLT_MAX = float(np.finfo(np.float32).max)
+FIRST_BLOCK = 0, 0, 0
+
+
+class Judged(NamedTuple):
+    """The verdict on a function.
+
+    words   empty if it is right
+    trial   the case that they are about; the first, if they are about none
+    block   the thread block with the first wrong number
+    number  of the case, in the order of the trials
+    """
+
+    words: str
+    trial: Trial
+    block: tuple[int, int, int] = FIRST_BLOCK
+    number: int = 0
 
 
 def verdict(blank: Blank, function: Callable) -> str:
     """Empty if the function is right; else what is wrong, for its author."""
-    why, _ = judged(blank, function)
-    return why
+    return judged(blank, function).words
 
 
-def judged(blank: Blank, function: Callable) -> tuple[str, Trial]:
-    """The verdict, and the case that it is about; the first, if it is about none."""
-    trials = blank.trials()
+def judged(blank: Blank, function: Callable) -> Judged:
+    """The verdict on a function together with the reader's others. What fails there is tried by
+    itself, among ours, to find whose mistake it is."""
     if why := not_a_try(blank, function):
-        return why, trials[0]
+        return Judged(why, blank.trials()[0])
     with one_thread(), torch_settings_kept():
-        for number, trial in enumerate(with_progress(blank.function, trials)):
-            if why := why_wrong(blank, trial, function):
-                case = f"Case {number + 1} of {len(trials)}"
-                return f"not yet. {case}, {title_of(trial)}:\n{why}", trial
-    return "", trials[0]
+        beside, printed = others_of(function, blank.file), FewLines()
+        trials = printed.of(blank.trials(beside=beside))
+        found = first_failing(blank, function, trials, beside)
+        printed.say_how_many_more()
+        if not found.words or not beside:
+            return found
+        with redirect_stdout(io.StringIO()):
+            alone = first_failing(blank, function, blank.trials(), {})
+            return alone if alone.words else blamed(blank, function, found, beside)
+
+
+def first_failing(
+    blank: Blank, function: Callable, trials: list[Trial], beside: Functions
+) -> Judged:
+    """The verdict in the first case that fails."""
+    for number, trial in enumerate(with_progress(blank.function, trials)):
+        why, block = why_wrong(blank, trial, function)
+        if why:
+            case = f"Case {number + 1} of {len(trials)}"
+            words = f"not yet. {case}, {title_of(trial)}:\n{why}"
+            return Judged(words, trial, block, number)
+    return Judged("", trials[0])
+
+
+def blamed(blank: Blank, function: Callable, together: Judged, beside: Functions) -> Judged:
+    """The verdict on a function that is right among ours: which of the reader's it fails with."""
+    for name, one in one_by_one(beside):
+        trial = blank.trials(beside=one)[together.number]
+        if why_wrong(blank, trial, function)[0]:
+            return together._replace(words=f"right by itself; with your `{name}`, {together.words}")
+    names = ", ".join(f"`{name}`" for name, _ in one_by_one(beside))
+    return together._replace(words=f"right by itself; with your {names}, {together.words}")
 
 
 def title_of(trial: Trial) -> str:
@@ -84,7 +126,7 @@ def not_a_try(blank: Blank, function: object) -> str:
     if len(found) != len(wanted):
         return f"it takes ({', '.join(found)}); it must take ({', '.join(wanted)})"
     try:
-        text = text_of(function)
+        text = template.source_of(function).text
     except KernelFileError as error:
         return str(error)
     if is_unfinished(function):
@@ -96,10 +138,6 @@ def not_a_try(blank: Blank, function: object) -> str:
     return ""
 
 
-def text_of(function: Callable) -> str:
-    return template.source_of(function).text
-
-
 def asks_for_thread_idx(text: str) -> bool:
     nodes = ast.walk(ast.parse(text))
     return any(isinstance(node, ast.Attribute) and node.attr == "threadIdx" for node in nodes)
@@ -109,244 +147,51 @@ def returns_a_value(text: str) -> bool:
     return any(isinstance(n, ast.Return) and n.value for n in ast.walk(ast.parse(text)))
 
 
-def why_wrong(blank: Blank, trial: Trial, function: Callable) -> str:
-    """Empty if the function passes the trial."""
+def why_wrong(blank: Blank, trial: Trial, function: Callable) -> tuple[str, tuple[int, int, int]]:
+    """What fails in a case, empty for nothing, and the thread block with the first wrong number."""
     try:
         found = trial.run(function)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a reader's function may raise anything
-        words = in_its_own_lines(in_plain_words(error), function)
-        returns = returns_a_value(text_of(function)) or "and no end: " in words
-        if returns_a_value(blank.source) and not returns:
-            return "  it returns nothing: the last line, `return …`, is missing"
-        return textwrap.indent(loop_named(words, function), "  ")
+        return textwrap.indent(why_raised(blank, function, error), "  "), FIRST_BLOCK
     references = {name: compute() for name, compute in trial.references.items()}
     compared = compare(found, references, trial.bounds)
     wrong = next((c for c in compared if not c.passed), None)
     if wrong is None:
-        return ""
+        return "", FIRST_BLOCK
     if trial.problem is None:
         tell = first_number if len(trial.axes) == 1 else first_slot
-        return f"  {tell(wrong, trial.axes)}"
-    place, sentence = first_wrong(wrong, compared[0].expected)
+        return f"  {tell(wrong, trial.axes)}", FIRST_BLOCK
+    return told(blank, trial, function, wrong, compared[0])
+
+
+def why_raised(blank: Blank, function: Callable, error: BaseException) -> str:
+    words = in_its_own_lines(in_plain_words(error), blank, function)
+    returns = returns_a_value(template.source_of(function).text)
+    if returns_a_value(blank.source) and not returns and not says_more(words):
+        return "it returns nothing: the last line, `return …`, is missing"
+    return loop_named(words, function)
+
+
+def says_more(words: str) -> bool:
+    """Whether an error would come with a `return`, too."""
+    return "and no end: " in words or "does not know" in words
+
+
+def told(
+    blank: Blank, trial: Trial, function: Callable, wrong: Comparison, scores: Comparison
+) -> tuple[str, tuple[int, int, int]]:
+    """The first wrong number of a step, and who wrote it."""
+    at = first_place(wrong)
+    with redirect_stdout(io.StringIO()):
+        writer = last_writer(blank, trial, function, wrong.quantity, at)
+    lines = [first_wrong(wrong, at, scores.expected, trial.problem, writer)]
     if trial.problem.dtype == torch.bfloat16:
-        sentence += f"\n  {AS_BITS}"
-    writer = last_writer(blank, trial, function, wrong.quantity, place)
-    return "\n".join(f"  {line}" for line in (sentence, writer) if line)
-
-
-# What is in an error -> what to ask oneself.
-ADVICE = {
-    r" and no end: ": "Which variable of its condition changes?",
-    r"have no such name$": "They have the constants and functions of the notebooks, but no other "
-    "names of yours.",
-    r"^only a number can be stored": "Does the function that made it return a number? (A vec is a "
-    "tuple: `store` and `widen` write it.)",
-    r"\[:\]\[:\] has no elements": "It was cut twice: the caller has already passed its part.",
-    r"^no statement of \w+ is at": "Put the comment back where what it names is complete.",
-    r"has no value here": "The check looks at these variables at the marks: keep their names.",
-}
-# What a reader can't use: our names of errors, places in our files (the line is quoted below).
-NOT_FOR_READERS = (
-    r"^it raised (SimtError|Unsupported|RuntimeError|KernelFileError): ",
-    r"^it raised ValueError: watch: ",
-    r"^it raised KeyError: (?='.* has no value)",
-    r"(?<!:) \((?:[^()]|\([^()]*\))*, line \d+\)(?=:)",
-    r"\w+\.<locals>\.",
-    r"\n.* of launch_.*",
-    r" \(max_turns\)",
-)
-
-
-def in_plain_words(error: BaseException) -> str:
-    """An error for a reader, with a question that may help."""
-    words = describe(error)
-    for pattern in NOT_FOR_READERS:
-        words = re.sub(pattern, "", words)
-    words = re.sub(r"\n  \S+, line (\d+), in (\w+):\n +", r"\n  line \1 of \2:  ", words)
-    advice = [text for pattern, text in ADVICE.items() if re.search(pattern, words)]
-    return "\n".join([words, *advice])
-
-
-def in_its_own_lines(message: str, function: Callable) -> str:
-    """Lines of the reader's function counted from its first, as in its cell.
-
-    Of another function only the name is told: it may be the answer to another blank.
-    """
-    text, name = text_of(function), getattr(function, "py_func", function).__name__
-    lines = [line.strip() for line in text.splitlines()]
-
-    def own(match: re.Match[str]) -> str:
-        code = match[2].strip()
-        return f"line {lines.index(code) + 1} of {name}: {code}" if code in lines else match[0]
-
-    message = re.sub(rf"line (\d+) of {name}: +(.*)", own, message)
-    message = re.sub(r"\n +line \d+ of _\w+: .*", "", message)  # of to_float and the like
-    return re.sub(rf"line \d+ of (?!{name}:)(\w+): +.*", r"in \1", message)
-
-
-def loop_named(message: str, function: Callable) -> str:
-    """Of a loop that doesn't end: a while of the reader's, not the `for` in it that was last."""
-    lines = enumerate(text_of(function).splitlines(), start=1)
-    whiles = [f"line {n}: {line.strip()}" for n, line in lines if line.strip().startswith("while ")]
-    if "and no end: " not in message or not whiles:
-        return message
-    return re.sub("(?<=and no end: ).*", " or ".join(whiles), message, count=1)
-
-
-def first_number(wrong: Comparison, axes: tuple[str, ...]) -> str:
-    """Of sizes: the first that is wrong."""
-    index = int(np.argmax(wrong.actual != wrong.expected))
-    name = axes[0].split("|")[index]
-    return f"{name} should be {wrong.expected[index]:g}, is {wrong.actual[index]:g}"
-
-
-def first_slot(wrong: Comparison, axes: tuple[str, ...]) -> str:
-    """Of a cache: the first element that is wrong, in the order of memory."""
-    index = tuple(map(int, np.argwhere(wrong.actual != wrong.expected)[0]))
-    where = f"k_cache[{', '.join(map(str, index))}] ({', '.join(axes)})"
-    found, wanted = told_apart(wrong.actual[index], wrong.expected[index], 3)
-    if wrong.actual[index] == EMPTY:
-        return f"{where} was never written; it should be {wanted}"
-    if wrong.expected[index] == EMPTY:
-        return f"{where} was written; it must stay as it is"
-    return f"{where} should be {wanted}, is {found}"
-
-
-def first_wrong(wrong: Comparison, scores: np.ndarray) -> tuple[tuple[int, int, int], str]:
-    """(sequence, head, place) of the first wrong number, and a sentence about it.
-
-    scores  [num_seqs, num_heads, longest]: the right ones
-    """
-    what, unit = WORDS[wrong.quantity]
-    bad = wrong.errors > wrong.bound
-    sequence, head = map(int, np.argwhere(bad)[0])
-    actual, expected = wrong.actual[sequence, head], wrong.expected[sequence, head]
-    place = first_place(actual, expected, wrong.bound)
-    found, wanted = told_apart(actual[place], expected[place], 3)
-    of = f" of {unit} {place}" if unit else ""
-    where = f"sequence {sequence}, head {head}"
-    sentence = f"the {what}{of} should be {wanted}, is {found} ({where})"
-    if unit:
-        others = wrong.expected[..., place]
-        seen = pattern(actual, expected, place, unit)
-        seen += whose(actual, expected, place, unit, others)
-    else:
-        seen = of_one_number(wrong.quantity, actual[0], expected[0], scores[sequence, head])
-    return (sequence, head, place), sentence + (seen or of_heads(bad[sequence]))
-
-
-def first_place(actual: np.ndarray, expected: np.ndarray, bound: float) -> int:
-    """The first number that differs by more than its share of the row's bound."""
-    there = np.isfinite(expected)
-    share = bound * np.linalg.norm(expected[there]) / max(there.sum(), 1) ** 0.5
-    with np.errstate(invalid="ignore"):  # -inf - -inf
-        differs = ~(np.abs(actual - expected) <= share) & (actual != expected)
-    return int(np.argmax(differs))
-
-
-def pattern(actual: np.ndarray, expected: np.ndarray, place: int, unit: str) -> str:
-    """What else can be seen in a row of numbers, as the end of the sentence."""
-    there = np.isfinite(expected)
-    actual, expected = actual[there], expected[there]
-    if same := leading_same(actual, expected):
-        return f"; {unit}s 0 {'and 1 both' if same == 2 else f'to {same - 1} all'} have it"
-    if np.isnan(actual).any():
-        return (
-            ": 0 was divided by 0, or something was read that isn't there, such as a slot without "
-            "a token or a block of no sequence"
-        )
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = actual / expected
-    if np.allclose(ratios, ratios[0], rtol=1e-2) and np.isfinite(ratios[0]):
-        every = f", and so is every {unit}" if len(ratios) > 1 else ""
-        return f"; it is {ratios[0]:.3g} times what it should be{every}"
-    return f"; the {unit}s before it are right" if place else ""
-
-
-def whose(
-    actual: np.ndarray, expected: np.ndarray, place: int, unit: str, others: np.ndarray
-) -> str:
-    """Whose number it is, if it is right at another place or, `others`, in another head."""
-    number = actual[place]
-    if len(near := np.flatnonzero(is_near(expected, number))) == 1 and near[0] != place:
-        return f"; it is what {unit} {near[0]} should be"
-    near = np.argwhere(is_near(others, number) & (others != expected[place]))
-    if len(near) == 1:
-        return f"; it is what sequence {near[0, 0]}, head {near[0, 1]} should have there"
-    return ""
-
-
-def of_one_number(quantity: str, actual: float, expected: float, scores: np.ndarray) -> str:
-    """What can be seen in the largest score or the sum of the exponentials, given all scores."""
-    if actual == -FLT_MAX:
-        return ", which is -FLT_MAX: no score was compared with it"
-    if not np.isfinite(actual):
-        return ": exp is too large for a float32, as if a score were more than the maximum"
-    if quantity == "qk_max":
-        near = np.flatnonzero(is_near(scores, actual))
-        return f"; it is the score of token {near[0]}" if len(near) else ""
-    there = scores[np.isfinite(scores)]
-    if is_near(np.exp(there).sum(), actual):
-        return "; it is the sum of exp(score), without the maximum"
-    if len(near := np.flatnonzero(is_near(np.exp(there - there.max()), actual))):
-        return f"; it is the exponential of token {near[0]} alone"
-    ratio = actual / expected
-    is_whole = ratio > 1.5 and is_near(np.array(ratio), round(ratio))
-    return f"; it is {ratio:.3g} times what it should be" if is_whole else ""
-
-
-def is_near(numbers: np.ndarray, number: float) -> np.ndarray:
-    """Equal but for rounding in float16 and less."""
-    return np.abs(numbers - number) <= 1e-3 * abs(number)
-
-
-def of_heads(bad: np.ndarray) -> str:
-    """Which heads of a sequence are right, if some are."""
-    right = ", ".join(map(str, np.flatnonzero(~bad)))
-    return f"; of the heads, {right} are right" if right else ""
-
-
-def leading_same(actual: np.ndarray, expected: np.ndarray) -> int:
-    """How many numbers at the beginning are equal to the first and shouldn't be; 0 for none."""
-    count = int(np.argmin(np.append(actual == actual[0], False)))
-    return count if count > 1 and np.ptp(expected[:count]) > 0 else 0
-
-
-def last_writer(
-    blank: Blank, trial: Trial, function: Callable, quantity: str, place: tuple[int, int, int]
-) -> str:
-    """Who wrote the number, and in which line; empty where no array holds it."""
-    shared = SHARED.get(blank.file, "logits")
-    if quantity not in ("qk", "logits", "out") or trial.name.endswith("in partitions"):
-        return ""
-    sequence, head, index = place
-    try:
-        launch = launch_of(blank.file, trial.problem, function)
-        trace = launch.traced((head, sequence, 0), max_turns=MOST_TURNS)
-        writes = trace.only(array="out" if quantity == "out" else shared, kind="write")
-    except Exception:  # no such array, or a finding: there is enough to say
-        return ""
-    return of_record(writes, index, function, last=quantity != "qk")
-
-
-def of_record(writes: Trace, index: int, function: Callable, last: bool) -> str:
-    """The thread that wrote an element of the last axis, and the line if it is the function's."""
-    if not len(writes):
-        return "no thread wrote it"
-    number = writes.the_array().indices(writes.records.address)[-1]
-    # The memory of logits is out_smem too: there, add_warps writes something else.
-    is_other = np.array([site.function == "add_warps" for site in writes.sites])
-    hits = np.flatnonzero((number == index) & ~is_other[writes.records.place])
-    if not len(hits):
-        return "no thread wrote it"
-    record = hits[-1 if last else 0]
-    site, thread = writes.sites[writes.records.place[record]], writes.threads[record]
-    if site.function != function.py_func.__name__:
-        return f"thread {thread} wrote it, in {site.function}"
-    words = f"thread {thread} wrote it: line {site.line} of {site.function}: {site.code}"
-    return in_its_own_lines(words, function)
+        lines.append(AS_BITS)
+    if writer not in ("", NOBODY):
+        lines.append(writer)
+    return "\n".join(f"  {line}" for line in lines), at.block
 
 
 def ours_of(blank: Blank, **constants: object) -> Callable:
@@ -363,23 +208,36 @@ def constants_of(function: object, file: str) -> dict[str, object]:
     return {name: known[name] for name in sorted(names & known.keys())}
 
 
+def ours_here(blank: Blank, function: Callable) -> Callable:
+    """Ours, with the constants of the reader's notebook; with our own if vLLM hasn't theirs."""
+    try:
+        return ours_of(blank, **constants_of(function, blank.file))
+    except (TypeError, ValueError) as error:
+        print(f"{error}. Ours is made for our own sizes.")
+        return ours_of(blank)
+
+
 def go_on(blank: Blank, function: Callable) -> Callable:
     """Print the verdict. Returns the function if it is right, ours if it isn't."""
     name = blank.function
     if is_ours(function):
         print(f"{name}: still ours.")
-        return ours_of(blank, **constants_of(function, blank.file))
-    why, trial = judged(blank, function)
-    draw(blank, function, trial)
-    if why:
-        print(f"{name}: {why}\nThe notebook goes on with ours.")
-        return ours_of(blank, **constants_of(function, blank.file))
+        return ours_here(blank, function)
+    found = judged(blank, function)
+    draw(blank, function, found)
+    if found.words:
+        print(f"{name}: {found.words}\nThe notebook goes on with ours.")
+        if is_unfinished(function):
+            show_goal(blank)
+        return ours_here(blank, function)
     print(f"{name}: right in all {len(blank.trials())} cases. The notebook goes on with yours.")
+    if line := beside_right(blank, function, found.trial):
+        print(line)
     return function
 
 
-def draw(blank: Blank, function: Callable, trial: Trial) -> None:
-    """Show what it reads or writes in a case, beside ours; also if it isn't finished."""
+def draw(blank: Blank, function: Callable, found: Judged) -> None:
+    """Show what it reads or writes where it fails, beside ours; also if it isn't finished."""
     is_drawn = blank.picture and hasattr(function, "py_func")
     if not is_drawn or function.py_func.__name__ != blank.function:
         return
@@ -392,11 +250,21 @@ def draw(blank: Blank, function: Callable, trial: Trial) -> None:
     from pa_tutorial.viz.style import show
 
     kind, array = blank.picture.split()
-    traces = {}
-    for words, answer in (("yours", function), ("right", None)):
-        try:
-            traces[words] = trial.trace(answer).only(array=array, kind=kind)
-        except Exception:  # the verdict says what is wrong
-            return
+    traces, (_, trial, block, _) = {}, found
+    try:
+        with redirect_stdout(io.StringIO()):
+            for words, answer in (("yours", function), ("right", None)):
+                traces[words] = trial.trace(answer, block).only(array=array, kind=kind)
+    except Exception:  # the verdict says what is wrong
+        return
     if len(traces["yours"]):
-        display(show(draw_accesses(traces, blank.picture)))
+        empty = empty_slots(trial, array)
+        display(show(draw_accesses(traces, blank.picture, empty, is_right=not found.words)))
+
+
+def empty_slots(trial: Trial, array: str) -> frozenset[int]:
+    """The elements of a cache, in memory order, that belong to slots without a token."""
+    if trial.problem is None or array not in ("k_cache", "v_cache"):
+        return frozenset()
+    cache = getattr(trial.problem.paged("vllm"), array).float()
+    return frozenset(cache.isnan().flatten().nonzero().flatten().tolist())

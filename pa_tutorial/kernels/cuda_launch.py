@@ -17,12 +17,13 @@ from pa_tutorial.kernels.intermediates import (
     REDUCED_NAMES,
     SCORES_DONE,
     intermediates,
+    intermediates_of_naive,
     intermediates_of_v2,
-    scores,
 )
 from pa_tutorial.kernels.on_gpu import OnGpu
 from pa_tutorial.paging.quantization import FLOAT8
 from simt import Report, Trace, launch
+from simt.snapshots import END
 
 SIMULATED = (
     "The tensors are on the CPU: the kernel runs in the simulator. (With CUDA tensors it runs on "
@@ -107,9 +108,10 @@ class NaiveLaunch(CudaLaunch):
     """A launch of naive_kernel."""
 
     def probe(self, **options: object) -> dict[str, Tensor]:
-        """Run it in the simulator; return `out` and qk."""
-        report = self.watched(SCORES_DONE, ("qk",), **options)
-        return {"qk": scores(report, SCORES_DONE, "qk", self.seq_lens), "out": self.out}
+        """Run it in the simulator; return `out`, qk and, where the kernel has variables of these
+        names, qk_max and exp_sum."""
+        report = self.watched((SCORES_DONE, END), (), **options)
+        return intermediates_of_naive(report, self.seq_lens) | {"out": self.out}
 
 
 class PagedLaunch(CudaLaunch):

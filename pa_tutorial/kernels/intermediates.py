@@ -17,6 +17,7 @@ from pa_tutorial.arguments import require_readable, require_shape, require_type
 from pa_tutorial.kernels.geometry import Geometry, require_geometry
 from simt import Report, Snapshot
 from simt.gpus import WARP_SIZE
+from simt.snapshots import END
 
 # Complete at these marks: qk_max and all scores; exp_sum; all weights; in accs, the sum over the
 # lanes that share a row.
@@ -47,6 +48,15 @@ def intermediates(report: Report, geometry: Geometry, seq_lens: Tensor) -> dict[
         "logits": scores(report, WEIGHTS_DONE, "logits", seq_lens, 0.0),
         "accs": of_all(report, ROWS_DONE, lambda s: sum_of_warps(s["accs"], geometry)),
     }
+
+
+def intermediates_of_naive(report: Report, seq_lens: Tensor) -> dict[str, Tensor]:
+    """qk, qk_max and exp_sum of a launch of naive_kernel, watched at SCORES_DONE and its end: those
+    that are variables of the kernel there."""
+    known = [snapshot.values for snapshot in report.at(END)]
+    names = [n for n in ("qk_max", "exp_sum") if known and all(n in values for values in known)]
+    found = {name: of_all(report, END, lambda s, n=name: s[n][:1]) for name in names}
+    return {"qk": scores(report, SCORES_DONE, "qk", seq_lens)} | found
 
 
 def intermediates_of_v2(

@@ -17,13 +17,13 @@ import ast
 import builtins
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from pa_tutorial.arguments import require, whole_number
+from pa_tutorial.arguments import require, require_type, whole_number
 from pa_tutorial.kernels.geometry import NUM_THREADS
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.paging.quantization import FLOAT8 as CACHE_DTYPES
@@ -88,6 +88,8 @@ def made(kernel: str, mine: Mine = (), /, **sizes: object) -> ModuleType:
         value = sizes.get(name, supported[0])
         is_supported = isinstance(value, type(supported[0])) and value in supported
         require(is_supported, name, value, f"one of {', '.join(map(str, supported))}")
+    for name, value in sizes.items():
+        require_type(isinstance(value, Hashable), name, value, "a number, a tuple or a dtype")
     for name in {*COUNTS} & {*sizes}:  # 2.0 == 2, so the kernel made for one would be the other's
         sizes[name] = whole_number(name, sizes[name], 1)
     if "CACHE_DTYPE" in sizes:  # an 8-bit cache is read by vec

@@ -1,6 +1,6 @@
 """Which thread accesses which element, in a reader's function and in the correct one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from itertools import groupby
 
 from matplotlib.axes import Axes
@@ -38,18 +38,27 @@ def differing(yours: Owners, right: Owners) -> set[int]:
 
 
 @style.styled
-def draw_accesses(traces: Mapping[str, Trace], what: str) -> Figure:
+def draw_accesses(
+    traces: Mapping[str, Trace],
+    what: str,
+    empty: Set[int] = frozenset(),
+    is_right: bool = False,
+) -> Figure:
     """At most 64 elements in memory order, starting at the first that the kernel touches.
 
     If these are right and later ones aren't, it starts with the line of the first wrong one.
 
-    traces  "yours" and "right" -> accesses of one array
-    what    "read k_cache" or "write out"
+    traces    "yours" and "right" -> accesses of one array
+    what      "read k_cache" or "write out"
+    empty     elements of slots without a token, counted from the array's first: whether a thread
+              reads them makes no difference
+    is_right  the verdict on the function: then no element is wrong, whichever thread touches it
     """
     kind, name = what.split()
     yours, right = (owners(traces[words]) for words in ("yours", "right"))
-    wrong, touched = differing(yours, right), yours.keys() | right.keys()
-    heading = title(kind, name, len(wrong), len(touched))
+    others, touched = differing(yours, right) - empty, (yours.keys() | right.keys()) - empty
+    wrong = set() if is_right else others
+    heading = title(kind, name, len(others), len(touched), is_right)
     lines = lines_from(next(iter(right)), max(touched), wrong)
     figure, axes = style.new_figure(heading, 0.6 + 0.42 * len(lines))
     height = len(lines) + 0.6
@@ -71,6 +80,24 @@ def draw_accesses(traces: Mapping[str, Trace], what: str) -> Figure:
     return figure
 
 
+@style.styled
+def draw_goal(trace: Trace, what: str) -> Figure:
+    """What the correct function touches, alone: the goal of a reader who hasn't written it."""
+    kind, name = what.split()
+    right, array = owners(trace), trace.the_array()
+    lines = lines_from(next(iter(right)), max(right), set())
+    heading = f"The goal: which thread {kind}s which element of {name}"
+    figure, axes = style.new_figure(heading, 0.5 + 0.21 * len(lines))
+    board(axes, LABEL + COLUMNS + 0.05, len(lines) + 1.2)
+    for y, elements in enumerate(lines):
+        index = array.indices(array.address + elements[0] * array.dtype.itemsize)
+        note(axes, LABEL - 0.3, y + 0.5, [*map(int, index)], "right", size=SMALL)
+        draw_line(axes, y, elements, right, set(), COLORS.get(name, style.QUIET))
+    words = f"A number: the thread that {kind}s these elements. […]: the index of a line's first."
+    note(axes, 0, len(lines) + 0.6, words, "left", size=SMALL)
+    return figure
+
+
 def lines_from(start: int, last: int, wrong: set[int]) -> list[range]:
     """The elements of each line; if those from `start` are right, start at the first wrong one."""
     if wrong and not wrong & set(range(start, start + MOST)):
@@ -79,13 +106,20 @@ def lines_from(start: int, last: int, wrong: set[int]) -> list[range]:
     return [range(at, min(at + COLUMNS, end)) for at in range(start, end, COLUMNS)]
 
 
-def title(kind: str, name: str, num_wrong: int, count: int) -> str:
-    if not num_wrong:
-        return f"Your threads {kind} the right elements of {name}"
-    verb = "is" if num_wrong == 1 else "are"
+def title(kind: str, name: str, num_other: int, count: int, is_right: bool) -> str:
+    """num_other  elements that other threads touch than in ours; count: those of both"""
+    if not num_other:
+        here = "" if is_right else ", but what they make of them is wrong"
+        return f"Your threads {kind} the right elements of {name}{here}"
+    verb = "is" if num_other == 1 else "are"
     past = "read" if kind == "read" else "written"
-    of = f"{num_wrong:,} of {plural(count, 'element')} of {name}"
-    return f"{of} {verb} {past} by the wrong threads, or by none"
+    of = f"{num_other:,} of {plural(count, 'element')} of {name}"
+    whom = (
+        "other threads than in ours, which is right too"
+        if is_right
+        else "the wrong threads, or by none"
+    )
+    return f"{of} {verb} {past} by {whom}"
 
 
 def draw_line(

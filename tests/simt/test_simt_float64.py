@@ -1,0 +1,85 @@
+"""Operations in float64: which count, in which line, and whether the compiler makes them, too."""
+
+import math
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numba import cuda, int64, uint64
+
+from simt import compile_ptx, launch
+from tests.simt.helpers import kernel, zeros
+
+# All but what moves a number or changes its type.
+IN_FLOAT64 = re.compile(r"\s(?!cvt|ld|st|mov)(\w+)(?:\.\w+)*\.f64\s")
+HALF = 0.5
+
+
+@cuda.jit(device=True)
+def scaled(x, by):
+    return x * by
+
+
+# body -> the operations in float64 of one thread; with out, a in float32, n an int64
+COUNTS = {
+    "out[t] = a[t] * float32(2)": 0,
+    "out[t] = a[t] * 0.3": 1,
+    "out[t] = a[t] * float32(HALF + 1)": 0,  # known before the kernel runs
+    "out[t] = a[t] * n": 1,
+    "out[t] = a[t] * float32(n + 1)": 0,
+    "out[t] = a[t] + a[t] * 0.3": 2,
+    "out[t] += 0.3": 1,
+    "out[t] = float32(a[t] * 0.3) + a[t]": 2,  # one operation, one conversion
+    "out[t] = 1 if a[t] < 0.3 else 2": 1,
+    "out[t] = math.sqrt(a[t])": 0,
+    "out[t] = math.sqrt(n)": 1,
+    "out[t] = max(a[t], 0.3)": 1,
+    "out[t] = -(a[t] * 0.3)": 2,
+    "out[t] = n / 3": 1,
+    "out[t] = n // 3": 0,
+    "out[t] = 1 if int64(n) < uint64(t) else 2": 1,  # no integer holds both
+    "out[t] = scaled(a[t], float32(3))": 0,
+    "out[t] = scaled(a[t], 0.3)": 1,
+    "s = 0.0\nfor i in range(4):\n    s += a[i]\nout[t] = s": 4,
+    "s = float32(0)\nfor i in range(4):\n    s += a[i]\nout[t] = s": 0,
+}
+each = pytest.mark.parametrize("body", COUNTS)
+
+
+def made(body: str) -> Callable:
+    names = {"HALF": HALF, "math": math, "int64": int64, "uint64": uint64, "scaled": scaled}
+    return kernel("out, a, n", body, **names)
+
+
+@each
+def test_an_operation_in_float64_is_in_the_trace(body: str) -> None:
+    arguments = zeros(32), np.ones(32, np.float32), 5
+    report = launch(made(body), 1, 32, *arguments, trace=0, float64=True)
+    assert report.trace.only(kind="float64").num_instructions == COUNTS[body]
+
+
+@pytest.mark.needs("numba-cuda")
+@each
+def test_the_compiler_makes_as_many_or_joins_two(body: str) -> None:
+    found = IN_FLOAT64.findall(compile_ptx(made(body), zeros(32), zeros(32), 5))
+    assert bool(COUNTS[body]) <= len(found) <= COUNTS[body], found
+
+
+def test_each_warp_counts_and_the_line_is_known() -> None:
+    kernel = made("i = cuda.grid(1)\nout[i] = a[i] * n")
+    trace = launch(kernel, 2, 64, zeros(128), zeros(128), 5, trace="all", float64=True).trace
+    found = trace.only(kind="float64")
+    assert found.num_instructions == 4
+    assert {trace.sites[place].code for place in found.records.place} == {"out[i] = a[i] * n"}
+
+
+def test_only_lanes_at_work_count() -> None:
+    kernel = made("if t < 5:\n    out[t] = a[t] * 0.3")
+    trace = launch(kernel, 1, 64, zeros(64), zeros(64), 5, trace=0, float64=True).trace
+    assert trace.only(kind="float64").threads.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_trace_has_none_unless_asked() -> None:
+    trace = launch(made("out[t] = a[t] * 0.3"), 1, 32, zeros(32), zeros(32), 5, trace=0).trace
+    assert not len(trace.only(kind="float64"))
