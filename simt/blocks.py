@@ -56,7 +56,7 @@ class Block:
         for gang in self.gangs:
             gang.greenlet = greenlet(gang.run)
             gang.greenlet.gr_context = copy_context()  # it holds NumPy's error state
-        waiting = self.machine.arrange(self.gangs)
+        waiting = self.machine.in_turn(self.gangs)
         while waiting:
             for gang in waiting:
                 gang.greenlet.switch(body, arguments)

@@ -15,14 +15,16 @@ from simt.kernel_arguments import (
     plain_number,
 )
 from simt.launch_options import (
+    Order,
     Size,
     as_tuple,
     known_checks,
+    known_order,
     require_limits,
     require_shared_fits,
     three_sizes,
 )
-from simt.machine import CHECKS, ORDERS, Machine
+from simt.machine import CHECKS, Machine
 from simt.moments import with_moments
 from simt.names import refuse_numbas_simulator
 from simt.program import Program, Watch
@@ -43,7 +45,7 @@ def launch(
     *args: object,
     shared_bytes: int = 0,
     checks: str | Sequence[str] = CHECKS,
-    order: str | int = "together",
+    order: Order = "together",
     collect: bool = False,
     unwritten: str | Sequence[str] = (),
     watch: Watch | Sequence[Watch] = (),
@@ -73,6 +75,7 @@ def launch(
             "forward", "reverse" or a number (a seed): one thread block after another in that
             order, and in each, one warp after another, up to the next barrier. Needs greenlet. A
             kernel without races computes the same, apart from what it takes from atomics.
+            [1, 0, 2, 3]: these warps one after another, in each thread block.
     collect False: the first finding is raised; True: the report keeps all of them, once per pair
             of places
     unwritten  array arguments that hold nothing yet (np.empty): reading them is a finding
@@ -95,9 +98,8 @@ def launch(
     """
     checks, watch = known_checks(checks), as_tuple(watch)
     refuse_numbas_simulator()
-    if not isinstance(order, int) and order not in ORDERS:
-        raise ValueError(f"order is {order!r}; it must be one of {', '.join(ORDERS)}, or a seed")
     grid, block = three_sizes("grid", grid), three_sizes("block", block)
+    order = known_order(order, block)
     require_limits(grid, block, shared_bytes)
     machine = Machine(
         grid=grid,

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simt.gpus import H100, MAX_GRID_YZ, MAX_THREADS
-from simt.machine import CHECKS
+from simt.gpus import H100, MAX_GRID_YZ, MAX_THREADS, WARP_SIZE
+from simt.machine import CHECKS, ORDERS
 
+Order = str | int | Sequence[int]
 Size = int | tuple[int, ...]
 MAX_SHARED = H100.max_shared_bytes_per_block  # other GPUs have less
 MAX_BLOCK_Z = 64  # threads of a thread block along z
@@ -59,6 +60,18 @@ def known_checks(checks: str | Sequence[str]) -> tuple[str, ...]:
     if unknown:
         raise ValueError(f"checks: {unknown[0]!r} is not one of {', '.join(CHECKS)}")
     return checks
+
+
+def known_order(order: Order, block: tuple[int, int, int]) -> str | int | tuple[int, ...]:
+    """The order, a list of warps as a tuple. Raises ValueError for one that there isn't."""
+    if isinstance(order, int) or order in ORDERS:
+        return order
+    warps = range(-(-math.prod(block) // WARP_SIZE))
+    is_list = isinstance(order, list | tuple) and len(order) == len(warps)
+    if not is_list or any(warp not in order for warp in warps):
+        orders, every = ", ".join(ORDERS), f"a list of the warps 0 to {warps[-1]}"
+        raise ValueError(f"order is {order!r}; it must be one of {orders}, a seed, or {every}")
+    return tuple(order)
 
 
 def as_tuple(one_or_more: object) -> tuple:

@@ -52,7 +52,7 @@ class Machine:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     checks: tuple[str, ...]
-    order: str | int
+    order: str | int | tuple[int, ...]
     collect: bool
     shared_bytes: int
     exited_may_skip: bool
@@ -129,12 +129,18 @@ class Machine:
         return address
 
     def arrange(self, items: list) -> list:
-        """The items in the chosen order."""
+        """The items in the chosen order; a list of warps says nothing of other items."""
         if self.order == "reverse":
             return items[::-1]
         if isinstance(self.order, int):
             return random.Random(self.order).sample(items, len(items))
         return items
+
+    def in_turn(self, warps: list) -> list:
+        """The warps of a thread block in the chosen order."""
+        if isinstance(self.order, tuple):
+            return [warps[number] for number in self.order]
+        return self.arrange(warps)
 
     def new_ordering(self, index: tuple[int, int, int]) -> Ordering:
         """For a thread block that starts; no other block shares the numbers of its intervals."""

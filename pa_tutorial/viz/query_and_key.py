@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,9 +17,95 @@ from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, plural, span, write
-from pa_tutorial.viz.kernel_runs import REFERENCE, Run, of_block, places
+from pa_tutorial.viz.kernel_runs import REFERENCE, Run, of_block, places, run_v1
+from pa_tutorial.viz.traces import elements_of_records
 from simt import Snapshot, Trace, shared_traffic
 from simt.traffic import NUM_BANKS, WORD
+
+VECS_SHOWN = 16  # of q
+
+
+class Dealt(NamedTuple):
+    """What a place of q_vecs got: the number of a vec of q, or None if it isn't a whole one, and
+    the thread groups that copied it."""
+
+    vec: int | None
+    groups: set[int]
+
+
+NOT_DEALT = Dealt(None, set())
+
+
+def deal_of_query(run: Run) -> dict[tuple[int, int], Dealt]:
+    """(share, place in the share) -> what load_query put there, from the trace.
+
+    What a thread reads from q is what it writes next to q_vecs.
+    """
+    g, found = run.geometry, {}
+    read, written = run.trace.only(array="q"), run.trace.only(array="q_vecs", kind="write")
+    for thread in np.unique(written.threads).tolist():
+        of_thread = (replace(t, records=t.records[t.threads == thread]) for t in (read, written))
+        sources, targets = (chain(*elements_of_records(trace)) for trace in of_thread)
+        for source, target in zip(sources, targets, strict=False):
+            place = divmod(target // g.VEC_SIZE, g.NUM_VECS_PER_THREAD)
+            elements, groups = found.setdefault(place, ({}, set()))
+            elements[target % g.VEC_SIZE] = source % g.HEAD_SIZE
+            groups.add(thread // g.THREAD_GROUP_SIZE)
+    return {at: Dealt(vec_of(elements, g.VEC_SIZE), who) for at, (elements, who) in found.items()}
+
+
+def vec_of(elements: dict[int, int], size: int) -> int | None:
+    """The number of the vec that consists of these elements of a head, each at its place in it."""
+    starts = {elements.get(place, -1) - place for place in range(size)}
+    return start // size if len(starts) == 1 and (start := min(starts)) % size == 0 else None
+
+
+@style.styled
+def draw_shares(problem: DecodeProblem, backend: PagedBackend = v1_backend) -> Figure:
+    """The vecs of q along the head, and below them the shares of q_vecs into which they go."""
+    run = run_v1(problem, backend=backend)
+    g, deal = run.geometry, deal_of_query(run)
+    shares, in_all = g.THREAD_GROUP_SIZE, g.THREAD_GROUP_SIZE * g.NUM_VECS_PER_THREAD
+    places = min(g.NUM_VECS_PER_THREAD, VECS_SHOWN // shares)
+    wide = min(2, VECS_SHOWN / places)
+    figure, axes = style.new_figure(_finding_of_deal(g, deal), 1.35 + 0.27 * shares)
+    board(axes, VECS_SHOWN + 0.05, shares + 4, left=-4)
+    shades = [style.lighter(style.Q, 0.8 * share / shares) for share in range(shares)]
+    share_of = {dealt.vec: share for (share, _), dealt in deal.items()}
+    for vec in range(min(in_all, VECS_SHOWN)):
+        box(axes, vec, 0, 1, 1, shades[share_of[vec]] if vec in share_of else style.EMPTY, vec)
+    if in_all > VECS_SHOWN:
+        note(axes, VECS_SHOWN, 1.4, f"… up to vec {in_all - 1}", "right")
+    for share in range(shares):
+        note(axes, -4, share + 3.3, f"share {share}: q_vecs[{share}]", "left")
+        for place in range(places):
+            vec = deal.get((share, place), NOT_DEALT).vec
+            text = "?" if vec is None else vec
+            box(axes, wide * place, share + 2.8, wide, 1, shades[share], text)
+    note(axes, -4, 0.5, "vecs of q", "left")
+    note(axes, -4, 2.4, "place in the share", "left")
+    note(axes, -4, shares + 3.3, "copied by group", "left")
+    for place in range(places):
+        dealt = (deal.get((share, place), NOT_DEALT) for share in range(shares))
+        groups = sorted({group for one in dealt for group in one.groups})
+        note(axes, wide * (place + 0.5), 2.4, place)
+        note(axes, wide * (place + 0.5), shares + 3.3, ", ".join(map(str, groups)))
+    return figure
+
+
+def _finding_of_deal(g: Geometry, deal: dict[tuple[int, int], Dealt]) -> str:
+    shares, vecs = g.THREAD_GROUP_SIZE, g.NUM_VECS_PER_THREAD
+    for share, place in np.ndindex(shares, vecs):
+        wanted, found = share + place * shares, deal.get((share, place), NOT_DEALT).vec
+        if found != wanted:
+            words = (
+                f"The deal puts vec {wanted} into place {place} of share {share}; this run puts "
+            )
+            return words + ("no whole vec there" if found is None else f"vec {found} there")
+    return (
+        f"The {plural(shares * vecs, 'vec')} of q are dealt out like cards: "
+        f"{plural(shares, 'share')} of {vecs}, one for each thread of a group"
+    )
 
 
 @style.styled

@@ -37,7 +37,7 @@ def summed_lanes(trace: Trace) -> list[dict[int, frozenset[int]]]:
             "Choose by trace.only(block=, warp=)"
         )
     states = [{int(lane): frozenset({int(lane)}) for lane in np.unique(records.lane)}]
-    for step in _steps(shuffles):
+    for step in exchanges(shuffles):
         before, now = states[-1], dict(states[-1])
         for lane, source in step:
             read = before.get(source, frozenset())
@@ -48,7 +48,7 @@ def summed_lanes(trace: Trace) -> list[dict[int, frozenset[int]]]:
     return states
 
 
-def _steps(shuffles: Trace) -> list[list[tuple[int, int]]]:
+def exchanges(shuffles: Trace) -> list[list[tuple[int, int]]]:
     """(lane, lane that it reads from) for each shuffle."""
     steps: dict[int, list[tuple[int, int]]] = {}
     for r in shuffles.records:
@@ -66,7 +66,7 @@ def draw_reduction(trace: Trace) -> Figure:
         lanes = lanes[:SHOWN]
     figure, axes = style.new_figure(_finding(states), 0.5 + 0.55 * len(states))
     board(axes, len(lanes) + 0.05, STEP * (len(states) - 1) + 1)
-    for number, step in enumerate(_steps(trace.only(kind="shuffle"))):
+    for number, step in enumerate(exchanges(trace.only(kind="shuffle"))):
         ends = STEP * number + 1, STEP * (number + 1)
         for lane, source in (pair for pair in step if pair[0] in lanes):
             xs = lanes.index(source) + 0.5, lanes.index(lane) + 0.5

@@ -78,6 +78,26 @@ def test_orders_differ_where_there_is_a_race_and_repeat_themselves() -> None:
     assert len({last[seed] for seed in (1, 2, 3)}) > 1
 
 
+def test_the_warps_of_each_thread_block_run_in_the_order_of_a_list() -> None:
+    """Up to the barrier, and again after it."""
+    body = """
+        for again in range(2):
+            if t % 32 == 0:
+                out[n[0]] = t // 32
+                n[0] += 1
+            cuda.syncthreads()
+    """
+    out, count = zeros(12), np.zeros(1, np.int32)
+    launch(kernel("out, n", body), 2, 96, out, count, order=[1, 2, 0], checks=())
+    assert out.tolist() == [1, 2, 0] * 4
+
+
+@pytest.mark.parametrize("order", [[1, 0], [0, 1, 1], [0, 1, 3], "102", None])
+def test_an_order_that_is_not_all_warps_is_refused(order: object) -> None:
+    with pytest.raises(ValueError, match="a seed, or a list of the warps 0 to 2"):
+        launch(kernel("out", "out[t] = t"), 1, 96, zeros(96), order=order)
+
+
 @pytest.mark.parametrize("chosen", ["out[t]", "out[t] if t >= 2 else out[1]"])
 def test_a_lost_row_stays_lost_when_views_join(chosen: str) -> None:
     body = f"row = out[0]\nif t >= 2:\n    row = {chosen}\nrow[t % 2] = t + 10"

@@ -23,6 +23,7 @@ from pa_tutorial.kernels.v1 import (
 )
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.viz import first_kernel, key_bytes, nested, partitions, poster, query_and_key, rows
+from pa_tutorial.viz.barriers import without_barrier
 from pa_tutorial.viz.kernel_runs import REFERENCE, of_block, places, run_v1
 from simt import Snapshot, launch
 from simt.gpus import WARP_SIZE
@@ -120,6 +121,19 @@ def test_every_picture_of_a_readers_kernel_can_be_read() -> None:
         partitions.draw_split(WORKED_EXAMPLE, 8, backend=MINE_OF_V2),
     ):
         require_readable(figure)
+
+
+def test_without_a_barrier_the_order_of_two_warps_decides() -> None:
+    """Warp 1 leaves its rows where warp 0 has yet to read those of the round before."""
+    step = WORKED_EXAMPLE.paged("vllm")
+    right = v1_backend.prepare(step).run()
+    broken = without_barrier(v1_backend, "add_warps", 1)
+    for order in ([0, 1, 2, 3], [2, 0, 3, 1], [1, 0, 2, 3], [3, 1, 2, 0]):
+        launch = broken.prepare(step)
+        launch.simulate(order=order, checks=())
+        assert torch.equal(launch.out, right) == (order.index(0) < order.index(1))
+    with pytest.raises(ValueError, match="number is 2; it must be less than the number"):
+        without_barrier(v1_backend, "add_warps", 2)
 
 
 # With other sizes, and with a kernel that is wrong ------------------------------------------------
