@@ -1,4 +1,4 @@
-"""Exercise of notebook 14: the reduce kernel in one pass."""
+"""The exercise of Partitions: the reduce kernel in one pass."""
 
 import math
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def reduce_online(out, exp_sums, max_logits, tmp_out, seq_lens, partition_size):
     """
     # 1. this thread block computes which head of which sequence, with how many partitions?
     # 2. thread t takes the elements t, t + cuda.blockDim.x, … of the output
-    # 3. for each of them, go through the partitions with m, l and acc, as in notebook 05:
+    # 3. for each of them, go through the partitions with m, l and acc, as in Online softmax:
     #    a partition is a part with m = max_logit, l = exp_sum, and which acc?
     # 4. when m grows, l and acc are rescaled; m begins at float32(-math.inf)
     ### BEGIN SOLUTION

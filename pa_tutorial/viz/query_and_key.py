@@ -9,17 +9,29 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numba import cuda, float32
 
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels.cuda_backends import CudaBackend, PagedBackend, v1_backend
 from pa_tutorial.kernels.cuda_launch import PagedLaunch, as_stored
 from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.v1 import (
+    BLOCK_SIZE,
+    K_VECS_SHAPE,
+    Q_VECS_SHAPE,
+    THREAD_GROUP_SIZE,
+    index_t,
+    load_key,
+    load_query,
+    qk_dot,
+    scalar_t,
+)
 from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, plural, span, write
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, of_block, places, run_v1
 from pa_tutorial.viz.traces import elements_of_records
-from simt import Snapshot, Trace, shared_traffic
+from simt import Snapshot, Trace, launch, shared_traffic
 from simt.traffic import NUM_BANKS, WORD
 
 VECS_SHOWN = 16  # of q
@@ -346,6 +358,38 @@ def of_group(snapshot: Snapshot, name: str, group: int) -> np.ndarray:
     size = len(snapshot["q_vecs"])
     places = np.searchsorted(snapshot.threads, range(group * size, group * size + size))
     return np.ma.filled(snapshot[name][places], np.nan)
+
+
+@cuda.jit
+def scores_of_block(out, q, k_block):
+    """Each warp computes the scores of this block. It is executed in a backend's namespace, so the
+    names above are there for readers and linters."""
+    thread_idx = index_t(cuda.threadIdx.x)
+    q_vecs = cuda.shared.array(Q_VECS_SHAPE, scalar_t)
+    load_query(q_vecs, q, thread_idx)
+    k_vecs = cuda.local.array(K_VECS_SHAPE, float32)
+    load_key(k_vecs, k_block, thread_idx // THREAD_GROUP_SIZE % BLOCK_SIZE, thread_idx)
+    qk = qk_dot(q_vecs[thread_idx % THREAD_GROUP_SIZE], k_vecs)
+    out[thread_idx] = qk
+
+
+def look_at_block(problem: DecodeProblem, backend: PagedBackend = v1_backend) -> Snapshot:
+    """q_vecs, and k_vecs and qk of each thread, for head 0 and the first block of sequence 0."""
+    step = problem.paged("vllm")
+    prepared = backend.with_functions(v1=[scores_of_block]).prepare(step)
+    q, k_cache = (prepared.arguments[name] for name in ("q", "k_cache"))
+    size = prepared.geometry.NUM_THREADS
+    given = torch.zeros(size), q[0, 0], k_cache[int(step.block_tables[0, 0]), 0]
+    names = "q_vecs", "k_vecs", "qk"
+    report = launch(prepared.namespace.scores_of_block, 1, size, *given, watch="end", names=names)
+    return report.at("end")[0]
+
+
+def draw_score(
+    problem: DecodeProblem, backend: PagedBackend = v1_backend, group: int = 0
+) -> Figure:
+    """How the threads of a group come to the score of their token, in the first block."""
+    return draw_qk(look_at_block(problem, backend), group, problem.paged("vllm").scale)
 
 
 @style.styled

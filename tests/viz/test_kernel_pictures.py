@@ -25,7 +25,7 @@ from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.viz import first_kernel, key_bytes, nested, partitions, poster, query_and_key, rows
 from pa_tutorial.viz.barriers import without_barrier
 from pa_tutorial.viz.kernel_runs import REFERENCE, of_block, places, run_v1
-from simt import Snapshot, launch
+from simt import launch
 from simt.gpus import WARP_SIZE
 from tests.simt.helpers import kernel
 from tests.simt.microscope.pictures import require_readable, texts_of
@@ -160,32 +160,13 @@ def addresses(problem: DecodeProblem, block: str = "table[t // size]") -> Figure
     return first_kernel.draw_addresses(trace, table.tolist(), marked=(0, 9))
 
 
-def looked_at(problem: DecodeProblem) -> tuple[Snapshot, float]:
-    """q_vecs, k_vecs and qk of the first block in head 0, as in notebook 10, and the scale."""
-    prepared = v1_backend.prepare(problem.paged("vllm"))
-    body = """
-        q_vecs = cuda.shared.array(Q_VECS_SHAPE, scalar_t)
-        load_query(q_vecs, q, t)
-        k_vecs = cuda.local.array(K_VECS_SHAPE, float32)
-        load_key(k_vecs, k_block, t // THREAD_GROUP_SIZE % BLOCK_SIZE, t)
-        qk = qk_dot(q_vecs[t % THREAD_GROUP_SIZE], k_vecs)
-        out[t] = qk
-    """
-    made = kernel("out, q, k_block", body, **vars(prepared.namespace))
-    given, block = prepared.arguments, problem.tables[0][0]
-    arguments = torch.zeros(128), given["q"][0, 0], given["k_cache"][block, 0]
-    names = "q_vecs", "k_vecs", "qk"
-    (snapshot,) = launch(made, 1, 128, *arguments, watch="end", names=names).at("end")
-    return snapshot, float(given["scale"])
-
-
 @pytest.mark.rest(keep=["(96, 32)"])
 @SIZES
 def test_words_can_be_read_with_a_readers_sizes(sizes: tuple[int, int]) -> None:
     run = run_v1(problem := of_sizes(sizes))
     require_readable(addresses(problem))
     require_readable(query_and_key.draw_key_address(run, 5, problem.tables[0][0]))
-    require_readable(query_and_key.draw_qk(looked_at(problem)[0], 0, 1.0))
+    require_readable(query_and_key.draw_score(problem))
     require_readable(rows.draw_whole_kernel(run))
 
 
@@ -199,7 +180,8 @@ def test_values_are_read_as_what_their_bits_mean() -> None:
 @rest
 @SIZES
 def test_the_score_in_the_picture_is_what_the_threads_have(sizes: tuple[int, int]) -> None:
-    looked, scale = looked_at(of_sizes(sizes))
+    problem = of_sizes(sizes)
+    looked, scale = query_and_key.look_at_block(problem), problem.paged("vllm").scale
     qk, sums, size = (
         looked["qk"].copy(),
         query_and_key.partial_sums(looked, 0),
