@@ -59,13 +59,13 @@ def numbers_of(*drawn_from: object) -> list[int]:
     return [min(fit.values()) for fit in fits]
 
 
-def the_sizes_of_an_h100(*drawn_from: object) -> Tensor:
+def the_documented_limits(*drawn_from: object) -> Tensor:
     return torch.tensor([numbers_of(*drawn_from)])
 
 
 FIT = Exercise(
     solution=blocks_that_fit,
-    cases=graded(FIT_CASES, fit_run, the_sizes_of_an_h100, ("call", "launch")),
+    cases=graded(FIT_CASES, fit_run, the_documented_limits, ("call", "launch")),
     is_warm_up=True,
 )
 
