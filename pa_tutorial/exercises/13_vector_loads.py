@@ -89,6 +89,8 @@ def bytes_at_once(lanes: list[list[int]], itemsize: int) -> int:
               array's beginning, which is a multiple of 16 bytes
     itemsize  2 or 4, the size of an element in bytes
     returns   itemsize if even 4 bytes are too many
+
+    For example, 4 for [[2, 3, 10, 11], [4, 5, 12, 13]] with 2 bytes each.
     """
     # the widest load first: how many elements would it bring?
     # it fits if the elements of every lane can be cut into such loads
