@@ -278,7 +278,7 @@ CALLS = [
     (None, partial(OURS["intermediates.scores"], where=MARKS[0], name=NAMES[0]), OF_WATCHED),
     (None, OURS["compiled.report.compiled"], {"kernel": nothing, "capability": (9, 0)}),
     (None, OURS["compiled.report.assembly"], {"kernel": nothing}),
-    (None, OURS["compiled.report.made_of"], {"kernel": nothing, "line": "no such line"}),
+    (None, OURS["compiled.report.made_of"], {"kernel": nothing, "what": "no such line"}),
     (None, OURS["compiled.report.compared"], {"kernels": {"nothing": nothing}, "num_threads": 128}),
     *(of_triton() if find_spec("triton") else ()),
     (None, OURS["vectors.vector_access"], {"count": 4}),

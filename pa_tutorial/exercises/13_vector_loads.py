@@ -1,83 +1,27 @@
-"""Exercises of notebook 13: the decode of one byte, and a copy by vecs, with a tail."""
+"""Exercises of Vector loads: a copy by vecs, how wide a load may be, q without bank conflicts."""
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
-from numba import cuda
+from numba import cuda, float32
 from torch import Tensor
 
-from pa_tutorial.checks.calls import Function, require_written
+from pa_tutorial.checks.calls import AnswerError, Function
+from pa_tutorial.exercises import kernel_grading as grading
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import graded
+from pa_tutorial.exercises.grading import called_for, graded
 from pa_tutorial.exercises.kernel_grading import ITEM, Enough, Task, on_tasks
 from pa_tutorial.exercises.random_inputs import seeded
-from pa_tutorial.kernels.geometry import divide_round_up
+from pa_tutorial.kernels.dtypes import SCALAR_TYPES
+from pa_tutorial.kernels.geometry import Geometry, divide_round_up
 from pa_tutorial.kernels.vectors import vector_access
+from simt import Trace, shared_traffic
 from simt.gpus import WARP_SIZE
 from simt.traffic import SECTOR
 
-
 # 1. ---------------------------------------------------------------------------------------------
-def decode_byte(byte: int, bias: int = 7) -> float:
-    """The number that a byte of a float8_e4m3fn cache stands for, before the scale.
-
-    bias  subtracted from the stored exponent: 7 in this format (the check tries others)
-
-    (Two bytes are NaN, 0x7F and 0xFF. They don't come up here.)
-    """
-    # cut the byte into fields, from the left: 1 bit of sign, 4 of exponent, 3 of mantissa (eighths)
-    # a stored exponent above 0: a hidden 1 goes before the eighths, and the bias gives the power
-    # a stored exponent of 0: no hidden 1, and the power is the same as for a stored 1
-    ### BEGIN SOLUTION
-    sign = -1 if byte & 0x80 else 1
-    exponent, mantissa = byte >> 3 & 0xF, byte & 7
-    if exponent == 0:
-        return sign * mantissa / 8 * 2.0 ** (1 - bias)
-    return sign * (1 + mantissa / 8) * 2.0 ** (exponent - bias)
-    ### END SOLUTION
-
-
-_FIELDS = "The exponent is the four bits after the sign, the mantissa the last three."
-_SMALL = "Without the hidden 1, each step is an eighth of what an exponent of 1 stands for."
-DECODE_CASES = (
-    # name, what it isolates, what its failure means, bytes
-    ("ordinary", "positive numbers with a hidden 1", _FIELDS, range(8, 0x7F)),
-    (
-        "small",
-        "an exponent of 0",
-        "Without the hidden 1, all steps are equal: an eighth of what an exponent of 1 stands for.",
-        range(8),
-    ),
-    ("negative", "the sign", "The first bit changes nothing but the sign.", range(0x80, 0xFF)),
-)
-
-
-def decode_run(answer: Function, codes: range, draw: int) -> Tensor:
-    bias = bias_of(draw)
-    found = [float(require_written(answer(byte, bias))) for byte in drawn(codes, draw)]
-    return torch.tensor([found], dtype=torch.float64)
-
-
-def torch_float8(codes: range, draw: int) -> Tensor:
-    bits = torch.tensor([drawn(codes, draw)], dtype=torch.uint8)
-    return bits.view(torch.float8_e4m3fn).double() * 2.0 ** (7 - bias_of(draw))
-
-
-def bias_of(draw: int) -> int:
-    return 7 if draw == 0 else 8 + draw % 5
-
-
-def drawn(codes: range, draw: int) -> list[int]:
-    return seeded(len(codes), draw).permutation(codes).tolist()
-
-
-DECODE = Exercise(
-    solution=decode_byte,
-    cases=graded(DECODE_CASES, decode_run, torch_float8, ("call", "byte")),
-    is_warm_up=True,
-)
-
-
-# 2. ---------------------------------------------------------------------------------------------
 VEC = 4  # elements of 16 bytes
 
 load_4, store_4, _ = vector_access(VEC)
@@ -92,9 +36,8 @@ def copy_by_vecs(out, a):
     load_4(a, i) is a tuple: a[i] to a[i + 3], read by one transaction. store_4(out, i, values)
     writes such a tuple. The thread block has 32, 64, … threads.
     """
-    # 1. how many whole vecs of 4 elements are there? Neighbouring threads take neighbouring vecs
-    # 2. if there are more vecs than threads, a thread has several
-    # 3. 0 to 3 elements are left: they are copied by one transaction for all of them
+    # how many whole vecs are there? Neighbouring threads take neighbouring vecs, in turns
+    # what is left over is too short for a vec: one transaction for all of it
     ### BEGIN SOLUTION
     num_vecs = a.size // 4
     for vec in range(cuda.threadIdx.x, num_vecs, cuda.blockDim.x):
@@ -134,7 +77,201 @@ def copy_task(draw: int, num_threads: int, size: int) -> Task:
 COPY = Exercise(
     solution=copy_by_vecs,
     cases=on_tasks(COPY_CASES, copy_task, ("element",)),
+    is_warm_up=True,
 )
 
 
-EXERCISES = (DECODE, COPY)
+# 2. ---------------------------------------------------------------------------------------------
+def bytes_at_once(lanes: list[list[int]], itemsize: int) -> int:
+    """The widest load by which each lane gets exactly what it reads: 16, 8 or 4 bytes.
+
+    lanes     for each lane, the elements of an array that it reads, in order, counted from the
+              array's beginning, which is a multiple of 16 bytes
+    itemsize  2 or 4, the size of an element in bytes
+    returns   itemsize if even 4 bytes are too many
+
+    For example, 4 for [[2, 3, 10, 11], [4, 5, 12, 13]] with 2 bytes each.
+    """
+    # the widest load first: how many elements would it bring?
+    # it fits if the elements of every lane can be cut into such loads
+    ### BEGIN SOLUTION
+    for num_bytes in (16, 8, 4):
+        count = num_bytes // itemsize
+        loads = [lane[i : i + count] for lane in lanes for i in range(0, len(lane), count)]
+        fits = [n[0] % count == 0 and n == [*range(n[0], n[0] + count)] for n in loads]
+        if all(fits):
+            return num_bytes
+    return itemsize
+    ### END SOLUTION
+
+
+_RUNS = "A load gets neighbours: how many of them follow each other before the lane goes elsewhere?"
+_ALIGNED = "A load of n elements must begin at a multiple of n."
+_LANES = "A load is one instruction for all lanes: it must fit every one of them."
+WIDTH_CASES = (
+    # name, what it isolates, what its failure means, itemsize
+    ("runs", "some neighbours, then a jump", _RUNS, 2),
+    ("alignment", "many neighbours, from any element on", _ALIGNED, 2),
+    ("one_lane", "one lane begins elsewhere", _LANES, 2),
+    ("float32", "elements of 4 bytes", _RUNS, 4),
+)
+LONGEST, NUM_ARRAYS = 8, 12
+
+
+def width_run(answer: Function, name: str, itemsize: int, draw: int) -> Tensor:
+    pairs = zip(arrays_of(name, itemsize, draw), widths_of(name, itemsize, draw), strict=True)
+    found = [called_for(answer, (lanes, itemsize), width) for (lanes, _), width in pairs]
+    return torch.tensor([found])
+
+
+def widths_of(name: str, itemsize: int, draw: int) -> list[int]:
+    return [min(16, itemsize * unit) for _, unit in arrays_of(name, itemsize, draw)]
+
+
+def the_runs_as_drawn(name: str, itemsize: int, draw: int) -> Tensor:
+    return torch.tensor([widths_of(name, itemsize, draw)])
+
+
+def arrays_of(name: str, itemsize: int, draw: int) -> list[tuple[list[list[int]], int]]:
+    """(elements of two lanes, how many of them are neighbours from an aligned place on)"""
+    rng, arrays = seeded(len(name), draw), []
+    for unit in (2 ** rng.integers(4, size=NUM_ARRAYS)).tolist():
+        run = unit if name in ("runs", "float32") else LONGEST
+        shifts = {"alignment": (unit, unit), "one_lane": (0, unit)}.get(name, (0, 0))
+        starts = 2 * LONGEST * rng.permutation(4).reshape(2, 2)
+        lanes = [
+            [start + shift % LONGEST + e for start in of_lane for e in range(run)]
+            for of_lane, shift in zip(starts.tolist(), shifts, strict=True)
+        ]
+        arrays.append((lanes, unit))
+    return arrays
+
+
+WIDTH = Exercise(
+    solution=bytes_at_once,
+    cases=graded(
+        tuple((*case[:3], case[0], case[3]) for case in WIDTH_CASES),
+        width_run,
+        the_runs_as_drawn,
+        ("call", "array"),
+    ),
+    is_warm_up=True,
+)
+
+
+# 3. ---------------------------------------------------------------------------------------------
+def query_to_shared(geometry: Geometry) -> Callable:
+    """A kernel: q goes to shared memory once, then every thread reads its share.
+
+    geometry  block_size 8, 16 or 32 (THREAD_GROUP_SIZE 4, 2 or 1); float16 or float32
+    returns   kernel(out, q)
+        q    [HEAD_SIZE]
+        out  [NUM_ELEMS_PER_THREAD, NUM_THREADS] float32: out[:, t] is the share of thread
+             t, its vecs of q one after the other
+    """
+    THREAD_GROUP_SIZE, NUM_THREAD_GROUPS = geometry.THREAD_GROUP_SIZE, geometry.NUM_THREAD_GROUPS
+    NUM_VECS_PER_THREAD, VEC_SIZE = geometry.NUM_VECS_PER_THREAD, geometry.VEC_SIZE
+    ROOM = 2 * geometry.HEAD_SIZE  # elements: more than you need
+    scalar_t = SCALAR_TYPES[geometry.dtype].scalar_t
+
+    @cuda.jit
+    def kernel(out, q):
+        thread_group_idx = cuda.threadIdx.x // THREAD_GROUP_SIZE
+        thread_group_offset = cuda.threadIdx.x % THREAD_GROUP_SIZE
+        q_smem = cuda.shared.array(ROOM, scalar_t)
+        # 1. where in q_smem is vec j of each share, so that the lanes of a group meet in no bank,
+        #    and every vec begins at a multiple of VEC_SIZE? Does it hold for every head size?
+        # 2. all groups together load q, each vec once: which ones does this group load?
+        # 3. wait; then this thread reads its share: out[0, t], out[1, t], …
+        ### BEGIN SOLUTION
+        SHARE = (NUM_VECS_PER_THREAD | 1) * VEC_SIZE  # an odd number of vecs
+        start = thread_group_offset * SHARE
+        for j in range(thread_group_idx, NUM_VECS_PER_THREAD, NUM_THREAD_GROUPS):
+            vec_idx = thread_group_offset + j * THREAD_GROUP_SIZE
+            for e in range(VEC_SIZE):
+                q_smem[start + j * VEC_SIZE + e] = q[vec_idx * VEC_SIZE + e]
+        cuda.syncthreads()
+        for i in range(NUM_VECS_PER_THREAD * VEC_SIZE):
+            out[i, cuda.threadIdx.x] = float32(q_smem[start + i])
+        ### END SOLUTION
+
+    return kernel
+
+
+_BRING = "Vec j of a share is vec r + j * THREAD_GROUP_SIZE of q; each group brings some of them."
+_BANKS = "Shares of 128 bytes begin in the same bank: make them longer by a vec, or keep q's order."
+_LONGER = "These shares need no padding. With it, they may begin in the same bank."
+QUERY_CASES = (
+    # name, what it isolates, what its failure means, head size, block size, type, threads
+    ("worked_example", "groups of 4, 16 bytes each", _BRING, Geometry(32, 8, torch.float16, 64)),
+    ("groups_of_2", "shares of 128 bytes", _BANKS, Geometry(128, 16, torch.float16, 64)),
+    ("groups_of_4", "float32, shares of 128 bytes", _BANKS, Geometry(128, 8, torch.float32, 64)),
+    ("shares_of_64_bytes", "groups of 4, two meet", _BANKS, Geometry(128, 8, torch.float16, 64)),
+    ("more_vecs_than_groups", "64 vecs a share, 32 groups", "Groups go on in steps of all groups.",
+     Geometry(256, 16, torch.float32, 64)),
+    ("odd_size", "head size 80, 128 threads", _BRING, Geometry(80, 16, torch.float16, 128)),
+    ("15_vecs_a_share", "shares of 60 bytes", _LONGER, Geometry(120, 8, torch.float16, 64)),
+    ("14_vecs_a_share", "shares of 112 bytes", _LONGER, Geometry(112, 16, torch.float16, 64)),
+    ("one_share", "groups of 1", _BRING, Geometry(64, 32, torch.float16, 64)),
+)  # fmt: skip
+
+
+def require_good_shares(geometry: Geometry, trace: Trace) -> None:
+    _require_together(geometry, trace.only(array="q", kind="read"))
+    # Elements one by one: each of VEC_SIZE transactions touches the sectors of all vecs again.
+    sectors = -(-geometry.head_size * geometry.ITEMSIZE // SECTOR)
+    transactions = -(-geometry.head_size // geometry.VEC_SIZE // WARP_SIZE)
+    enough = Enough(geometry.VEC_SIZE * sectors, geometry.VEC_SIZE * transactions)
+    grading.require_few(trace, "q", enough)
+    shares = trace.only(space="shared", kind="read")
+    vec_bytes = geometry.VEC_SIZE * geometry.ITEMSIZE
+    for thread in range(geometry.THREAD_GROUP_SIZE):
+        vecs = np.unique(shares.records.address[shares.threads == thread] // vec_bytes)
+        if len(vecs) > geometry.NUM_VECS_PER_THREAD:
+            raise AnswerError(
+                f"the answer is right, but some vecs of share {thread} in shared memory don't "
+                f"begin at a multiple of their size, {vec_bytes} bytes: no thread could read one "
+                "at once"
+            )
+    table = shared_traffic(shares)
+    found, ideal = table.total("wavefronts"), table.total("ideal")
+    if found > ideal:
+        raise AnswerError(
+            "the answer is right, but there are bank conflicts when the shares are read: "
+            f"{found:,} wavefronts, where {ideal:,} would do"
+        )
+    most = geometry.NUM_WARPS * geometry.NUM_ELEMS_PER_THREAD
+    grading.require_shared_transactions(trace, "read", most)
+
+
+def _require_together(geometry: Geometry, loads: Trace) -> None:
+    """q is read once, by as many threads as there are vecs."""
+    if len(loads) > geometry.head_size:
+        raise AnswerError(
+            f"the answer is right, but elements of q are read {len(loads):,} times; "
+            f"{geometry.head_size} are enough: each element once"
+        )
+    found = len(np.unique(loads.threads))
+    wanted = min(geometry.num_threads, geometry.head_size // geometry.VEC_SIZE)
+    if found < wanted:
+        raise AnswerError(
+            f"the answer is right, but q is brought by {found} of the threads; {wanted} could do it"
+        )
+
+
+def query_task(draw: int, geometry: Geometry) -> Task:
+    dtype = np.float16 if geometry.dtype == torch.float16 else np.float32
+    q = seeded(geometry.head_size, draw).standard_normal(geometry.head_size).astype(dtype)
+    shares = [q[list(geometry.head_elements(r))] for r in range(geometry.THREAD_GROUP_SIZE)]
+    expected = np.tile(np.stack(shares, axis=1), geometry.NUM_THREAD_GROUPS).astype(np.float32)
+    also = partial(require_good_shares, geometry)
+    return Task(geometry.num_threads, (q,), expected, {}, also=also)
+
+
+QUERY = Exercise(
+    solution=query_to_shared,
+    cases=on_tasks(QUERY_CASES, query_task, ("element of the share", "thread"), is_made=True),
+)
+
+
+EXERCISES = (COPY, WIDTH, QUERY)

@@ -102,6 +102,15 @@ def called(answer: Callable, *arguments: Any) -> Any:
     return result
 
 
+def called_for(answer: Callable, arguments: Sequence, wanted: float) -> float:
+    """The number that an answer returns; AnswerError, with the call, if it isn't the right one."""
+    found = called(answer, *arguments)
+    if found != wanted:
+        call = f"{answer.__name__}({', '.join(map(repr, arguments))})"
+        raise AnswerError(f"{call} is {found!r}; it should be {wanted!r}")
+    return found
+
+
 def require_tensors(result: Any, names: str, like: Sequence[Tensor]) -> list[Tensor]:
     """The tensors that an answer returned, in the shapes and the dtypes of `like`."""
     if not isinstance(result, tuple | list) or len(result) != len(like):

@@ -6,7 +6,7 @@ compiler, and its twin gives it to the simulator. Everything specific to one com
 file, in `numba_cuda`. For another compiler, write a similar function and make it COMPILER.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -91,6 +91,7 @@ def numba_cuda(count: int) -> VectorAccess:
 
     @intrinsic
     def store(typingctx, array, index, values):
+        require_length("store", values, count)
         signature = types.void(array, index, values)
 
         def codegen(context, builder, signature, args):
@@ -108,6 +109,7 @@ def numba_cuda(count: int) -> VectorAccess:
 
     @intrinsic
     def widen(typingctx, floats, values):
+        require_length("widen", values, count)
         signature = types.void(floats, values)
 
         def codegen(context, builder, signature, args):
@@ -156,11 +158,13 @@ def _vector_access(count: int) -> VectorAccess:
     @twin(access.store, writes=(0,))
     def _store(lanes: LaneAccess, array: Array, index: object, values: tuple) -> None:
         require_one_axis("store", array, index)
+        require_length("store", values, count)
         lanes.store(array, index, values)
 
     @twin(access.widen, writes=(0,))
     def _widen(lanes: LaneAccess, floats: Array, values: tuple) -> None:
         require_one_axis("widen", floats, 0)
+        require_length("widen", values, count)
         for e, value in enumerate(values):
             lanes.store(floats, e, (as_float(value),))
 
@@ -173,6 +177,15 @@ def require_one_axis(name: str, array: Array, index: object) -> None:
         raise TypeError(
             f"{name} takes an array with one axis and one index, but {array.name} has "
             f"{len(array.shape)} axes: slice it first, as in {name}(a[i, j], k)"
+        )
+
+
+def require_length(name: str, values: Sized, count: int) -> None:
+    """Raises TypeError for a tuple that a load of another length returned, or its type."""
+    if len(values) != count:
+        raise TypeError(
+            f"this {name} moves {count} elements, and its tuple has {len(values)}: {name} and load "
+            "must be of the same vector_access"
         )
 
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from numba import njit
+from numba import cuda, njit
 from numba.core import extending
 
 from pa_tutorial.kernels import vectors
+from simt import SimtError, launch
 
 pytestmark = pytest.mark.cuda_v1_vector
 needs_the_compiler = pytest.mark.needs("numba-cuda")
@@ -57,3 +58,22 @@ def test_the_instructions_move_a_vec_and_widen_it(
     assert not out[:count].any()
     assert not out[2 * count :].any()
     np.testing.assert_array_equal(floats, as_float32(name, a[middle]))
+
+
+def test_a_tuple_of_another_length_is_refused() -> None:
+    """A compiler would move its first elements only, and say nothing."""
+    load_4, *_ = vectors.vector_access(4)
+    _, store_2, widen_2 = vectors.vector_access(2)
+
+    @cuda.jit
+    def store_less(out, a):
+        store_2(out, 0, load_4(a, 0))
+
+    @cuda.jit
+    def widen_less(out, a):
+        widen_2(out, load_4(a, 0))
+
+    arrays = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    for kernel in (store_less, widen_less):
+        with pytest.raises(SimtError, match="moves 2 elements, and its tuple has 4"):
+            launch(kernel, 1, 1, *arrays)

@@ -190,21 +190,23 @@ def assembly(kernel: Callable, *arguments: object) -> str:
     return answer(kernel.py_func.__name__, kernel, arguments, ask)
 
 
-def made_of(kernel: Callable, line: str, *arguments: object) -> str:
-    """The lines of a kernel and its device functions that hold this text, and what the compiler
-    made of them, in PTX: each instruction, how often it is there, and the operands of the first.
+def made_of(kernel: Callable, what: str, *arguments: object) -> str:
+    """What the compiler made of a device function, or of the lines that hold a text, in PTX: each
+    instruction, how often it is there, and the operands of the first.
 
+    what       the name of a device function that the kernel calls, or a piece of a line
     arguments  of a launch, whose types the kernel is compiled for
     """
     require_type(hasattr(kernel, "py_func"), "kernel", kernel, "a @cuda.jit kernel")
-    require_type(isinstance(line, str), "line", line, "a piece of a line")
+    require_type(isinstance(what, str), "what", what, "a function's name or a piece of a line")
 
-    texts: dict[tuple[str, int], str] = {}
     known = [one.py_func for one in kernel.py_func.__globals__.values() if hasattr(one, "py_func")]
-    for function in (kernel.py_func, *known):
+    of_that_name = [function for function in known if function.__name__ == what]
+    texts: dict[tuple[str, int], str] = {}
+    for function in of_that_name or (kernel.py_func, *known):
         lines, first = inspect.getsourcelines(function)
-        file = function.__code__.co_filename
-        texts |= {(file, n): text.strip() for n, text in enumerate(lines, first) if line in text}
+        file, wanted = function.__code__.co_filename, "" if of_that_name else what
+        texts |= {(file, n): text.strip() for n, text in enumerate(lines, first) if wanted in text}
 
     def ask() -> str:
         from simt.ptx import parse, ptx_by_line
@@ -212,12 +214,13 @@ def made_of(kernel: Callable, line: str, *arguments: object) -> str:
         ptx = parse(compile_ptx(kernel, *arguments, lineinfo=True))
         made = [one for file, n in texts for one in ptx_by_line(ptx, file).get(n, ())]
         if not made:
-            return f"nothing: no line that is compiled holds {line!r}"
+            return f"nothing: no line that is compiled holds {what!r}"
         counts = Counter(one.split(" ")[0] for one in made)
         first = {one.split(" ")[0]: one for one in reversed(made)}
         return "\n".join(f"{count:3} x {first[name]}" for name, count in counts.items())
 
-    return "\n".join([*texts.values(), answer(f"PTX of {line}", kernel, arguments, ask)])
+    heading = [what] if of_that_name else texts.values()
+    return "\n".join([*heading, answer(f"PTX of {what}", kernel, arguments, ask)])
 
 
 def compared(kernels: Mapping[str, Callable], num_threads: int, *arguments: object) -> Table:

@@ -1,0 +1,68 @@
+"""The exercise of An 8-bit cache: the decode of one byte."""
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.checks.calls import Function
+from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.grading import called_for, graded
+from pa_tutorial.exercises.random_inputs import seeded
+
+
+# 1. ---------------------------------------------------------------------------------------------
+def decode_byte(byte: int, bias: int = 7) -> float:
+    """The number that a byte of a float8_e4m3fn cache stands for, before the scale.
+
+    bias  subtracted from the stored exponent: 7 in this format (the check tries others)
+
+    (Two bytes are NaN, 0x7F and 0xFF. They don't come up here.)
+    """
+    # the three fields as whole numbers
+    # most numbers begin with a 1 that isn't stored; those with a stored exponent of 0 don't
+    ### BEGIN SOLUTION
+    sign = -1 if byte & 0x80 else 1
+    exponent, mantissa = byte >> 3 & 0xF, byte & 7
+    if exponent == 0:
+        return sign * mantissa / 8 * 2.0 ** (1 - bias)
+    return sign * (1 + mantissa / 8) * 2.0 ** (exponent - bias)
+    ### END SOLUTION
+
+
+_FIELDS = "The exponent is the four bits after the sign, the mantissa the last three."
+_SMALL = "Without the hidden 1, each step is an eighth of what an exponent of 1 stands for."
+DECODE_CASES = (
+    # name, what it isolates, what its failure means, bytes
+    ("ordinary", "positive numbers with a hidden 1", _FIELDS, range(8, 0x7F)),
+    ("small", "an exponent of 0", _SMALL, range(8)),
+    ("negative", "the sign", "The first bit changes nothing but the sign.", range(0x80, 0xFF)),
+)
+
+
+def decode_run(answer: Function, codes: range, draw: int) -> Tensor:
+    (wanted,) = torch_float8(codes, draw).tolist()
+    calls = [(byte,) if draw == 0 else (byte, bias_of(draw)) for byte in drawn(codes, draw)]
+    pairs = zip(calls, wanted, strict=True)
+    return torch.tensor([[called_for(answer, *pair) for pair in pairs]], dtype=torch.float64)
+
+
+def torch_float8(codes: range, draw: int) -> Tensor:
+    bits = torch.tensor([drawn(codes, draw)], dtype=torch.uint8)
+    return bits.view(torch.float8_e4m3fn).double() * 2.0 ** (7 - bias_of(draw))
+
+
+def bias_of(draw: int) -> int:
+    return 7 if draw == 0 else 8 + draw % 5
+
+
+def drawn(codes: range, draw: int) -> list[int]:
+    return seeded(len(codes), draw).permutation(codes).tolist()
+
+
+DECODE = Exercise(
+    solution=decode_byte,
+    cases=graded(DECODE_CASES, decode_run, torch_float8, ("call", "byte")),
+    is_warm_up=True,
+)
+
+
+EXERCISES = (DECODE,)
