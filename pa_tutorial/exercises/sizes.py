@@ -11,7 +11,7 @@ def group_sizes(HEAD_SIZE, BLOCK_SIZE, itemsize):
 
 
 def row_sizes(HEAD_SIZE, BLOCK_SIZE, itemsize):  # itemsize: bytes of an element
-    V_VEC_SIZE = min(16 // itemsize, BLOCK_SIZE)
+    V_VEC_SIZE = 16 // itemsize
     NUM_V_VECS_PER_ROW = BLOCK_SIZE // V_VEC_SIZE
     NUM_ROWS_PER_ITER = WARP_SIZE // NUM_V_VECS_PER_ROW
     NUM_ROWS_PER_THREAD = -(-HEAD_SIZE // NUM_ROWS_PER_ITER)  # rounded up
