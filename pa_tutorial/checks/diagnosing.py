@@ -59,8 +59,10 @@ def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | N
     """The first description that matches the wrong rows."""
     wrong = out.errors > out.bound
     if np.isnan(out.actual).any():
-        of_attention = ", or exp overflowed, or a whole row was masked" if problem else ""
-        return f"the output holds NaN: a slot without a token was read{of_attention}"
+        why = "0 was divided by 0, infinity taken from infinity, or what isn't there was read"
+        if problem is not None:
+            why = "a slot without a token was read, or exp overflowed, or a whole row was masked"
+        return f"the output holds NaN: {why}"
     if not np.any(out.actual):
         return "the output is all zero: nothing was written, or only zeros were"
     if axes[0] == "layer" and wrong.shape[0] > 1 and not wrong[0].any():

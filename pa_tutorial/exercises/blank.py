@@ -55,18 +55,6 @@ class Blank(Told):
         return tuple(self.table.get("goal", ()))
 
     @property
-    def par(self) -> tuple[str, ...]:
-        return tuple(self.table.get("par", ()))
-
-    @property
-    def required(self) -> bool:
-        return self.table.get("required", False)
-
-    @property
-    def best(self) -> dict[str, int]:
-        return self.table.get("best", {})
-
-    @property
     def stub(self) -> str:
         return self.table["stub"]
 

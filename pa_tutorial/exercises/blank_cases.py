@@ -23,7 +23,7 @@ from pa_tutorial.exercises.random_inputs import reseeded
 from pa_tutorial.exercises.together import Functions, with_answer
 from pa_tutorial.kernels.cuda_launch import CudaLaunch, PagedLaunch, PartitionedLaunch
 from pa_tutorial.kernels.intermediates import MARKS, NAMES, SCORES_DONE, SUM_DONE, intermediates
-from simt import Report, SimtError, Trace
+from simt import Finding, Report, SimtError, Trace
 
 PARTITION_SIZE = 32
 SHAPES = ("worked_example", "alibi_block_size_8", "gqa", "bfloat16", "strided_q_float16")
@@ -43,6 +43,7 @@ OF_FILE = {
 # Functions that v2's second kernel calls, and that kernel.
 OF_REDUCE = ("largest_of_partitions", "rescaled_sums", "merged_output", "reduce_partitions")
 NEVER_WRITTEN = ("init", "qk"), ("init", "logits")  # findings: a check, and an array with scores
+EMPTY_SLOT = "but it must be 0, because it is a slot without a token"
 # A case of a function of v1, in whose notebook one range of blocks is the whole sequence.
 OF_A_RANGE = "worked_example, in partitions: `blocks` begins at block 1 for the second"
 GRADED = ("head_size_96", "block_size_8", "block_size_32")  # other constants than the notebook's
@@ -97,10 +98,17 @@ class KernelCase:
             # A score is read that was never written: what failed is to write it.
             if (error.finding.check, error.finding.array) not in NEVER_WRITTEN:
                 raise
+            self.require_empty_slot_written(error.finding)
             found = self.launched(answer).probe(max_turns=MOST_TURNS, collect=True)
             if self.compared(found)[0].passed:
                 raise
             return found
+
+    def require_empty_slot_written(self, finding: Finding) -> None:
+        """Raises AnswerError for a slot without a token that is read and was never written."""
+        (_, sequence, _), (place, *_) = finding.block, finding.index
+        if self.kernel != "v2" and place >= self.problem.seq_lens[sequence]:
+            raise AnswerError(f"no thread wrote logits[{place}], {EMPTY_SLOT}")
 
     def compared(self, found: Mapping[str, Tensor]) -> list[Comparison]:
         return compare(found, {"the oracle": self.problem.expected()}, self.bounds)
@@ -152,8 +160,8 @@ def require_empty_slots_are_numbers(report: Report, problem: DecodeProblem) -> N
         bad = np.flatnonzero(~np.isfinite(kept))
         if len(bad):
             raise AnswerError(
-                f"logits[{seq_len + bad[0]}] should be 0, because it is a slot without a token; "
-                f"it is {kept[bad[0]]} (sequence {sequence}, head {head})"
+                f"logits[{seq_len + bad[0]}] is {kept[bad[0]]}, {EMPTY_SLOT} "
+                f"(sequence {sequence}, head {head})"
             )
 
 

@@ -224,11 +224,11 @@ def go_on(blank: Blank, function: Callable) -> Callable:
         print(f"{name}: still ours.")
         return ours_here(blank, function)
     found = judged(blank, function)
-    draw(blank, function, found)
+    is_drawn = draw(blank, function, found)
     if found.words:
         print(f"{name}: {found.words}\nThe notebook goes on with ours.")
         if is_unfinished(function):
-            show_goal(blank)
+            show_goal(blank, is_drawn)
         return ours_here(blank, function)
     print(f"{name}: right in all {len(blank.trials())} cases. The notebook goes on with yours.")
     if line := beside_right(blank, function, found.trial):
@@ -236,16 +236,17 @@ def go_on(blank: Blank, function: Callable) -> Callable:
     return function
 
 
-def draw(blank: Blank, function: Callable, found: Judged) -> None:
-    """Show what it reads or writes where it fails, beside ours; also if it isn't finished."""
+def draw(blank: Blank, function: Callable, found: Judged) -> bool:
+    """Show what it reads or writes where it fails, beside ours; also if it isn't finished. Says
+    whether there was anything to show."""
     is_drawn = blank.picture and hasattr(function, "py_func")
     if not is_drawn or function.py_func.__name__ != blank.function:
-        return
+        return False
     from IPython import get_ipython
     from IPython.display import display
 
     if get_ipython() is None:
-        return
+        return False
     from pa_tutorial.viz.accesses import draw_accesses
     from pa_tutorial.viz.style import show
 
@@ -256,10 +257,11 @@ def draw(blank: Blank, function: Callable, found: Judged) -> None:
             for words, answer in (("yours", function), ("right", None)):
                 traces[words] = trial.trace(answer, block).only(array=array, kind=kind)
     except Exception:  # the verdict says what is wrong
-        return
-    if len(traces["yours"]):
+        return False
+    if is_shown := len(traces["yours"]) > 0:
         empty = empty_slots(trial, array)
         display(show(draw_accesses(traces, blank.picture, empty, is_right=not found.words)))
+    return is_shown
 
 
 def empty_slots(trial: Trial, array: str) -> frozenset[int]:

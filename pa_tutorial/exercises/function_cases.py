@@ -8,7 +8,7 @@ import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ from pa_tutorial.kernels.v1 import (
     warp_max,
 )
 from pa_tutorial.paging.layouts import VllmLayout, reshape_and_cache
-from simt import Report, Snapshot, launch
+from simt import Report, launch
 
 MOST_TURNS = 4_000  # of loops in a thread block: an endless one is stopped. Ours take up to 611
 
@@ -80,7 +80,9 @@ def with_trials_of(
     """The cases of a function, and before or behind them those in which it is by itself."""
     match name:
         case "load_query":
-            return [query_trial(file, trials[0]), *trials]
+            more_vecs = {"HEAD_SIZE": 192, "DTYPE": torch.float32}  # than thread groups
+            sizes = {}, more_vecs
+            return [*(query_trial(file, trials[0], **one) for one in sizes), *trials]
         case "load_key":
             return [key_trial(file, trials[0]), *trials]
         case "fill_logits":
@@ -101,14 +103,20 @@ def namespace_of(file: str, mine: Functions, **sizes: object) -> ModuleType:
 
 
 def left_by(
-    file: str, mine: Functions, kernel: Callable, name: str, *inputs: object, shared_bytes: int = 0
-) -> Snapshot:
-    """What is in an array when a kernel of ours ends that calls a function of these."""
-    kernels = namespace_of(file, {**mine, file: (*mine.get(file, ()), kernel)})
+    around: ModuleType, kernel: Callable, name: str, *inputs: object, shared_bytes: int = 0
+) -> np.ndarray:
+    """What is in an array when a kernel of ours ends that calls a function of a namespace; NaN:
+    never written."""
     options = {"watch": "end", "names": name, "max_turns": MOST_TURNS}
     options["shared_bytes"] = shared_bytes
-    here = getattr(kernels, kernel.py_func.__name__)
-    return launch(here, 1, NUM_THREADS, *inputs, **options).at("end")[0]
+    report = launch(put_in(around, kernel), 1, NUM_THREADS, *inputs, **options)
+    return report.at("end")[0][name].astype(float).filled(np.nan)
+
+
+def put_in(around: ModuleType, kernel: Callable) -> Callable:
+    """A kernel of ours that calls the functions of a namespace."""
+    plain = kernel.py_func
+    return cuda.jit(FunctionType(plain.__code__, vars(around), plain.__name__))
 
 
 @cuda.jit
@@ -117,20 +125,21 @@ def call_load_query(q):
     load_query(q_vecs, q, index_t(cuda.threadIdx.x))
 
 
-def query_trial(file: str, whole: Trial) -> Trial:
+def query_trial(file: str, whole: Trial, **sizes: object) -> Trial:
     """What load_query leaves in q_vecs; its picture is that of a whole kernel."""
-    shares, vecs, size = Q_VECS_SHAPE
+    ours = namespace_of(file, {}, **sizes)
+    shares, vecs, size = ours.Q_VECS_SHAPE
     places = list(product(range(shares), range(vecs), range(size)))
     right = [(share + vec * shares) * size + e for share, vec, e in places]
 
     def run(answer: Callable | None) -> np.ndarray:
         require_written(answer)
-        q = torch.arange(HEAD_SIZE).half()
-        left = left_by(file, with_answer({}, file, answer), call_load_query, "q_vecs", q)
-        return left["q_vecs"].astype(float).filled(np.nan).ravel()
+        q, mine = torch.arange(ours.HEAD_SIZE).to(ours.DTYPE), with_answer({}, file, answer)
+        return left_by(namespace_of(file, mine, **sizes), call_load_query, "q_vecs", q).ravel()
 
     names = [f"q_vecs{[*place]}" for place in places]
-    return number_trial("by itself, where q[d] is d", names, run, right, trace=whole.trace)
+    name = f"by itself, where q[d] is d; HEAD_SIZE {ours.HEAD_SIZE}"
+    return number_trial(name, names, run, right, trace=whole.trace)
 
 
 @cuda.jit
@@ -151,8 +160,8 @@ def key_trial(file: str, whole: Trial) -> Trial:
         pieces, slots, elements = np.ogrid[: HEAD_SIZE // X, :BLOCK_SIZE, :X]
         k_cache = torch.tensor(100 * slots + pieces * X + elements).half()[None, None]
         inputs = k_cache, np.int32(0), np.int32(slot)
-        left = left_by(file, with_answer({}, file, answer), call_load_key, "k_vecs", *inputs)
-        return left["k_vecs"].astype(float).filled(np.nan)[:WARP_SIZE].ravel()
+        around = namespace_of(file, with_answer({}, file, answer))
+        return left_by(around, call_load_key, "k_vecs", *inputs)[:WARP_SIZE].ravel()
 
     names = [f"k_vecs[{vec}, {e}] of thread {t}" for t, vec, e in places]
     name = f"by itself, in slot {slot}, where element d of slot s is 100 s + d"
@@ -180,12 +189,10 @@ def range_trial(file: str, draw: int, beside: Functions) -> Trial:
 
     def run(answer: Callable | None) -> np.ndarray:
         require_written(answer)
-        step, mine = problem.paged("vllm"), with_answer(beside, file, answer)
+        around, step = namespace_of(file, with_answer(beside, file, answer)), problem.paged("vllm")
         inputs = step.q[0, 0], step.k_cache, step.block_tables[0], np.int32(seq_len)
-        size = 4 * BLOCK_SIZE
-        inputs = *inputs, np.float32(step.scale)
-        left = left_by(file, mine, call_fill_logits, "logits", *inputs, shared_bytes=size)
-        return left["logits"].astype(float).filled(np.nan)
+        inputs, size = (*inputs, np.float32(step.scale)), 4 * BLOCK_SIZE
+        return left_by(around, call_fill_logits, "logits", *inputs, shared_bytes=size)
 
     names = [f"logits[{i}]" for i in range(BLOCK_SIZE)]
     name = "by itself, on blocks (1, 2) of the worked example: logits begins with token 8"
@@ -205,9 +212,9 @@ def exchange_trial(file: str, draw: int) -> Trial:
 
     def run(answer: Callable | None) -> np.ndarray:
         require_written(answer)
-        kernels = namespace_of(file, {file: (*([answer] if answer else []), call_warp_max)})
+        kernel = put_in(namespace_of(file, with_answer({}, file, answer)), call_warp_max)
         out = torch.full_like(values, torch.nan)
-        launch(kernels.call_warp_max, 1, WARP_SIZE, out, values, max_turns=MOST_TURNS)
+        launch(kernel, 1, WARP_SIZE, out, values, max_turns=MOST_TURNS)
         return out.numpy()
 
     names = [f"the result of lane {lane}" for lane in range(WARP_SIZE)]

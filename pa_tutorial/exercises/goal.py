@@ -15,11 +15,15 @@ from pa_tutorial.exercises.par import par_of
 MOST = 4  # numbers of an array
 
 
-def show_goal(blank: Blank) -> None:
-    """Print the goal; in a notebook, draw it where the blank has a picture."""
+def show_goal(blank: Blank, is_drawn: bool) -> None:
+    """Print the goal; in a notebook, draw it where the blank has a picture.
+
+    is_drawn  it is there already, beside what the reader has so far
+    """
     for line in filter(None, (numbers_of(blank), blank.par and par_of(blank))):
         print(line)
-    draw(blank)
+    if not is_drawn:
+        draw(blank)
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,7 @@ from torch import Tensor
 from pa_tutorial.checks.calls import AnswerError, require_written
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.par import spoken
 from pa_tutorial.exercises.random_inputs import seeded
 from pa_tutorial.exercises.texts import YOUR_CODE
 from simt import Report, Trace, global_traffic, launch, shared_traffic
@@ -94,7 +95,7 @@ class Task:
         names = names_of(function_behind(kernel))
         report, out = self.launched(kernel)
         trace = report.trace
-        _require_all_written(trace, names[0], self.wanted)
+        _require_all_written(trace, names[0], self.wanted, self.par(names))
         _require_numbers(out, names[0], self.wanted)
         pairs = zip(self.inputs, before, strict=True)
         if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
@@ -103,6 +104,17 @@ class Task:
         if np.allclose(*pairs, rtol=BOUND, atol=BOUND):
             self._require_little(trace, names)
         return self.only_wanted(out)
+
+    def par(self, names: tuple[str, ...]) -> str:
+        """What may be spent, in a sentence for whoever hasn't begun; empty if that is no matter."""
+        numbers = {
+            f"{names[number]} {unit}": getattr(enough, unit)
+            for number, enough in self.enough.items()
+            for unit in ("transactions", "sectors")
+        }
+        if self.most_shuffles is not None:
+            numbers["shuffles"] = self.most_shuffles
+        return f". Par, required: {spoken(numbers)}" if numbers else ""
 
     def _require_little(self, trace: Trace, names: tuple[str, ...]) -> None:
         for number, most in self.enough.items():
@@ -233,11 +245,13 @@ def _enough(most: int) -> str:
     return f"{most:,} {'is' if most == 1 else 'are'} enough"
 
 
-def _require_all_written(trace: Trace, name: str, wanted: np.ndarray) -> None:
-    """The elements that are wanted, and no others."""
+def _require_all_written(trace: Trace, name: str, wanted: np.ndarray, par: str = "") -> None:
+    """The elements that are wanted, and no others. par: what is said of an unwritten kernel."""
     if name not in {array.name for array in trace.arrays}:
         is_stub = any(YOUR_CODE in line for s in trace.sources for line in s.lines.values())
-        why = "not written yet" if is_stub else "does a thread reach a line that writes to it?"
+        why = (
+            f"not written yet{par}" if is_stub else "does a thread reach a line that writes to it?"
+        )
         raise AnswerError(f"the kernel wrote nothing into {name}: {why}")
     written = np.zeros(wanted.shape, bool)
     touched = trace.only(array=name)

@@ -23,7 +23,7 @@ import numpy as np
 
 from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.blank import Blank
+from pa_tutorial.exercises.texts import Told
 from simt import Trace, global_traffic, shared_traffic
 from simt.trace import NO_TURN
 
@@ -41,12 +41,12 @@ UNITS = {
 ADVICE = {
     "transactions": "Is each vec loaded at once?",
     "wavefronts": "Is each vec moved at once?",
-    "instructions": "To Numba, a float32 times an integer is a float64, and so is 0.5: convert the "
-    "integer or the number first, with float32(…).",
+    "instructions": "In Numba, a float32 times an integer is a float64, and so is a number such as "
+    "0.5: convert it with float32(…).",
 }
 
 
-def beside_right(blank: Blank, function: Callable, trial: Trial) -> str:
+def beside_right(blank: Told, function: Callable, trial: Trial) -> str:
     """For a right answer: par, and what the answer takes where that is more. Empty without par.
 
     trial  the first case
@@ -64,7 +64,7 @@ def beside_right(blank: Blank, function: Callable, trial: Trial) -> str:
     return f"{line} Yours takes only {spoken(fewer)}." if fewer else f"{line} Yours is at par."
 
 
-def par_of(blank: Blank) -> str:
+def par_of(blank: Told) -> str:
     """The best known, in a sentence."""
     needed = ", required" if blank.required else ""
     of_step = any(trial.problem for trial in blank.trials())
@@ -72,17 +72,17 @@ def par_of(blank: Blank) -> str:
     return f"par{needed}, in {where}: {spoken(best_known(blank))}."
 
 
-def best_known(blank: Blank) -> Costs:
+def best_known(blank: Told) -> Costs:
     return {**costs_of_ours(blank, 0), **blank.best}
 
 
 @lru_cache(maxsize=64)
-def costs_of_ours(blank: Blank, number: int) -> Costs:
+def costs_of_ours(blank: Told, number: int) -> Costs:
     """number: of the case"""
     return taken(blank, blank.trials()[number], None)
 
 
-def required_trials(blank: Blank, trials: Sequence[Trial]) -> list[Trial]:
+def required_trials(blank: Told, trials: Sequence[Trial]) -> list[Trial]:
     """A further case, if par is required: what the answer takes in some of the others."""
     measured = [n for n, one in enumerate(trials) if one.problem and one.problem.name in MEASURED]
 
@@ -104,7 +104,7 @@ def required_trials(blank: Blank, trials: Sequence[Trial]) -> list[Trial]:
     return [trial] if blank.required else []
 
 
-def require_par(blank: Blank, trace: Trace, enough: Costs) -> None:
+def require_par(blank: Told, trace: Trace, enough: Costs) -> None:
     """Raises AnswerError for the first quantity of which an answer takes more than is enough, with
     the line that takes most."""
     for name, found in costs(blank, trace).items():
@@ -120,7 +120,7 @@ def require_par(blank: Blank, trace: Trace, enough: Costs) -> None:
             )
 
 
-def taken(blank: Blank, trial: Trial, answer: Callable | None) -> Costs:
+def taken(blank: Told, trial: Trial, answer: Callable | None) -> Costs:
     """What an answer takes in a case; ours for None."""
     return costs(blank, traced(trial, answer))
 
@@ -131,7 +131,7 @@ def traced(trial: Trial, answer: Callable | None) -> Trace:
         return trial.trace(answer).only(block=0)
 
 
-def costs(blank: Blank, trace: Trace) -> Costs:
+def costs(blank: Told, trace: Trace) -> Costs:
     own = within(trace, blank.function)
     return {name: count(accesses(own, name), name) for name in blank.par}
 
@@ -176,8 +176,8 @@ def spoken(numbers: Costs) -> str:
     phrases: dict[str, list[str]] = {}
     for name, number in numbers.items():
         *array, unit = name.split()
-        words = f"{number or 'no'} {UNITS[unit]}{'' if number == 1 else 's'}"
-        phrases.setdefault("".join(array), []).append(words)
+        words = f"{number:,} {UNITS[unit]}" if number else f"no {UNITS[unit]}"
+        phrases.setdefault("".join(array), []).append(words + ("" if number == 1 else "s"))
     return ", ".join(" and ".join(words) + of(array) for array, words in phrases.items())
 
 

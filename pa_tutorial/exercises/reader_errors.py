@@ -12,9 +12,9 @@ ADVICE = {
     r" and no end: ": "Which variable of its condition changes?",
     r"have no such name$": "They have the constants and functions of the notebooks, but no other "
     "names of yours.",
-    r"^only a number can be stored": "Does the function that made it return a number? (A vec is a "
-    "tuple: `store` and `widen` write it.)",
-    r" is not a number$": "Does the function that made it return one number?",
+    r"^only a number can be stored| is not a number$": "Does the function that made it return one "
+    "number?",
+    r"^only a number can be stored(?s:.*)\bload": "A vec is a tuple: `store` and `widen` write it.",
     r"\[:\]\[:\] has no elements": "It was cut twice: the caller has already passed its part.",
     r"^no statement of \w+ is at": "Put the comment back where what it names is complete.",
     r"does not know `raise`": "Nothing on a GPU could catch it: the plan's steps belong here.",
@@ -34,7 +34,7 @@ NOT_FOR_READERS = (
     r" \(max_turns\)",
     r" Either the index is wrong, or the launch .*",  # the launch is ours
 )
-CUT = r"\[\.\.\.(?:, \.\.\.)*\]"
+CUT = r"\[[\d:, ]*\.\.\.[^\]]*\]"
 
 
 def in_plain_words(error: BaseException) -> str:

@@ -21,7 +21,7 @@ A blank (blank.py) also has stub, and may have file, picture, function, goal, pa
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,6 +58,7 @@ class Told:
     source  the answer, with its signature
     body    what of it the reader writes
     stub    the answer without that
+    trials  the cases, of a draw
     """
 
     name: str
@@ -66,6 +67,7 @@ class Told:
     source: str
     body: str
     stub: str
+    trials: Callable[..., list[Any]]
 
     @property
     def table(self) -> dict[str, Any]:
@@ -79,6 +81,21 @@ class Told:
     def why(self) -> str:
         """A sentence about the answer; "" if there is none."""
         return self.table.get("why", "").strip()
+
+    @property
+    def par(self) -> tuple[str, ...]:
+        """What is counted beside "right": see par.py."""
+        return tuple(self.table.get("par", ()))
+
+    @property
+    def required(self) -> bool:
+        """Whether an answer is right only with par."""
+        return self.table.get("required", False)
+
+    @property
+    def best(self) -> dict[str, int]:
+        """Where less is known than our answer takes."""
+        return self.table.get("best", {})
 
     @property
     def wrong(self) -> tuple[WrongAnswer, ...]:

@@ -27,6 +27,17 @@ SAID = {
         "warp_max uses maks: the kernel",
     ),
     "unknown intrinsic": (RIGHT.replace("shfl_xor_sync", "shuffle"), "not know cuda.shuffle"),
+    "raise": (
+        f"{HEAD}    raise value\n",
+        "not know `raise` in a kernel\n    line 3 of",
+    ),
+    "a list": (f"{HEAD}    return [value][0]\n", "a list such as [value]\n    line 3 of warp_max"),
+    "no call": (RIGHT.replace("(ALL_LANES, value, mask)", ""), "shfl_xor_sync isn't called"),
+    "a tuple": (RIGHT.replace("return value", "return value, mask"), "return one number?"),
+    "ignores mask": (
+        RIGHT.replace("    while", "    mask = 16\n    while"),
+        "the result of lane 0",
+    ),
     "endless": (RIGHT.replace("mask //= 2", "mask //= 1"), "no end: line 3: while mask >="),
     "endless in its own loop": (
         f"{HEAD}    while True:\n        mask = 1\n    return value\n",
@@ -42,6 +53,7 @@ def test_a_function_that_cannot_run_is_told_why(text: str, says: str) -> None:
     function = next(value for name, value in names.items() if name in ("warp_max", "largest"))
     words = verdict(all_blanks()["warp_max"], function)
     assert says in words
+    assert not any(word in words for word in ("ListComp", "_Intrinsic", "<verdict", "..., ..."))
     assert "/tmp" not in words  # no line of our own files
     assert "Error" not in words
 
@@ -72,7 +84,7 @@ def test_a_readers_simpler_mask_is_right() -> None:
 
 
 def test_a_verdict_takes_one_launch_per_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where memory transactions are counted. A reader waits for each launch."""
+    """And two more where par is required. A reader waits for each launch."""
     launches: list[object] = []
     real = cuda_launch.launch
 
@@ -86,7 +98,7 @@ def test_a_verdict_takes_one_launch_per_case(monkeypatch: pytest.MonkeyPatch) ->
     verdict(blank, right)  # now it is known what ours takes
     launches.clear()
     assert verdict(blank, right) == ""
-    assert len(launches) == sum(trial.problem is not None for trial in blank.trials())
+    assert len(launches) == 2 + sum(trial.problem is not None for trial in blank.trials())
 
 
 def test_what_is_no_function_is_named() -> None:

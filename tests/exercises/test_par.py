@@ -211,7 +211,7 @@ IN_FLOAT64 = {
         "line 7 of fill_scores: qk[token_idx] = score",
     ),
     "maximum_and_sum": ("exp_sum = float32(0)", "exp_sum = 0.0", "in float64; 0 are enough"),
-    "write_output": ("acc = float32(0)", "acc = 0.0", "To Numba, a float32 times an integer"),
+    "write_output": ("acc = float32(0)", "acc = 0.0", "In Numba, a float32 times an integer"),
 }
 
 
