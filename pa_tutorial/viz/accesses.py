@@ -11,7 +11,7 @@ from pa_tutorial.viz.drawing import SMALL, board, box, note, plural, span, write
 from simt import Trace
 
 COLUMNS, MOST = 16, 64  # elements per line, and in all
-LABEL = 3.6  # columns to the left of the elements
+LABEL = 4.2  # columns to the left of the elements
 COLORS = {"q": style.Q, "k_cache": style.K, "v_cache": style.V, "out": style.OUT}
 
 Owners = dict[int, tuple[int, ...]]  # element, counted from the array's first -> its threads

@@ -9,7 +9,7 @@ from matplotlib.text import Text
 from pa_tutorial.viz.style import EMPTY, INK, PAPER, QUIET, UNUSED_HATCH, ink_on
 
 Place = tuple[float, float]
-SMALL = 7.5  # points: numbers in cells
+SMALL = 8.5  # points: numbers in cells
 
 
 def board(

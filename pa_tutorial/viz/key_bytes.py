@@ -22,10 +22,10 @@ from simt import Trace, different_sectors, global_traffic
 from simt.traffic import SECTOR
 
 KERNELS = {
-    "08 · one thread per token": naive_backend,
-    "10 · v1, element by element": v1_backend,
-    "12 · v1, vec by vec": v1_vector_backend,
-    "13 · v2, vec by vec": v2_backend,
+    "One thread per token": naive_backend,
+    "v1, element by element": v1_backend,
+    "v1, vec by vec": v1_vector_backend,
+    "v2, vec by vec": v2_backend,
 }
 LEFT, LINE = 0.23, 1.7  # room for words, in lengths of a line; the height of a line
 

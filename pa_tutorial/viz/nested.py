@@ -20,11 +20,13 @@ ABOUT = {  # notebook -> the rungs that it is about; where threads have no lanes
     "09": ("warp", "thread group"),
     "10": ("thread group", "lane"),
     "11": ("thread block", "warp"),
-    "12": ("warp", "lane"),
+    "12": ("warp", "lane", "row"),
     "13": ("lane",),
     "14": ("grid", "thread block"),
 }
-COMES_IN = {"warp": "09", "lane": "09", "vec": "10"}  # notebooks
+# What comes later: in which notebook, and its title.
+WARPS = "09", "in Warps"
+COMES_IN = {"warp": WARPS, "lane": WARPS, "vec": ("10", "in Query and key")}
 LEFT, RIGHT, WIDTH, BAR, STEP = 0.12, 3.92, 3.15, 0.24, 0.64  # inches
 
 
@@ -54,8 +56,9 @@ def draw_ladder(
     g, seq_len = Geometry(*given, partition_size=partition_size), problem.seq_lens[0]
     tokens = min(partition_size or seq_len, seq_len)
     blocks = problem.block_tables()[0][0][: divide_round_up(tokens, g.BLOCK_SIZE)]
-    below = naive_rungs if "thread" in ABOUT[notebook] else rungs
+    below = {"07": naive_rungs, "08": naive_rungs, "12": value_rungs}.get(notebook, rungs)
     ladder = [grid(problem, partition_size), *below(g, tokens, blocks)]
+    of_cache = style.V if notebook == "12" else style.K
     title = titles(g, tokens, len(blocks), seq_len)[notebook]
     figure, axes = style.new_figure(title, 0.3 + STEP * len(ladder))
     board(axes, style.WIDTH, STEP * len(ladder), 0, 0)
@@ -63,7 +66,7 @@ def draw_ladder(
     for rung, (who, what) in enumerate(ladder):
         y, about = STEP * rung + 0.25, who.name.startswith(ABOUT[notebook])
         arrow(axes, (LEFT + WIDTH + 0.1, y + BAR / 2), (RIGHT - 0.1, y + BAR / 2))
-        for x, side, color in ((LEFT, who, style.INK), (RIGHT, what, style.K)):
+        for x, side, color in ((LEFT, who, style.INK), (RIGHT, what, of_cache)):
             _draw_side(axes, x, y, side, color, notebook, about)
             if rung < len(ladder) - 1:
                 _draw_zoom(axes, x, y + BAR, side)
@@ -126,6 +129,25 @@ def naive_rungs(g: Geometry, tokens: int, blocks: Sequence[int]) -> list[tuple[S
     return [*zip(who, what, strict=True)]
 
 
+def value_rungs(g: Geometry, tokens: int, blocks: Sequence[int]) -> list[tuple[Side, Side]]:
+    """The same for V, where a warp has no groups: a lane takes 16 bytes of some rows."""
+    (block, head), *_ = rungs(g, tokens, blocks)
+    lane = 5
+    rows = g.value_rows(lane)
+    who = [
+        block,
+        Side("warp", plural(WARP_SIZE, "lane"), range(WARP_SIZE), (lane,)),
+        Side(f"lane {lane}", plural(len(rows), "sum"), named("sum", range(len(rows)))),
+    ]
+    tokens_of_row = f"{plural(g.BLOCK_SIZE, 'token')}, {g.V_VEC_SIZE} at once"
+    what = [
+        head,
+        Side("KV block", f"{g.HEAD_SIZE} rows of V", range(g.HEAD_SIZE), rows),
+        Side("row", tokens_of_row, range(g.BLOCK_SIZE), g.value_tokens(lane)),
+    ]
+    return [*zip(who, what, strict=True)]
+
+
 def named(noun: str, numbers: Sequence[object]) -> list[str]:
     """With the noun where there is room for it."""
     return [f"{noun} {number}" if len(numbers) < 5 else str(number) for number in numbers]
@@ -135,13 +157,14 @@ def titles(g: Geometry, tokens: int, blocks: int, seq_len: int) -> dict[str, str
     """What each notebook adds."""
     group, vec = plural(g.THREAD_GROUP_SIZE, "lane"), plural(g.VEC_SIZE, "element")
     vecs, warps = g.NUM_VECS_PER_THREAD, min(g.NUM_WARPS, blocks)
+    rows = plural(g.NUM_ROWS_PER_THREAD, "row")
     return {
         "07": "Each head of each sequence gets a thread block, and each of its tokens a thread",
         "08": f"One thread per token: {tokens} of {g.NUM_THREADS} threads have work",
         "09": f"A warp takes a block of {g.BLOCK_SIZE} tokens: {group} for each of them",
         "10": f"A lane takes {vecs} of the {vecs * g.THREAD_GROUP_SIZE} vecs of a token",
-        "11": f"{warps} of {g.NUM_WARPS} warps have scores of this head: its softmax needs all",
-        "12": f"{warps} of {g.NUM_WARPS} warps have rows of V to add: four sums become one output",
+        "11": f"{warps} of {g.NUM_WARPS} warps have scores, and the softmax needs them all",
+        "12": f"A lane takes {rows} of V in each block, {g.V_VEC_SIZE} tokens at once",
         "13": f"A vec is {vec}, {g.VEC_SIZE * g.ITEMSIZE} bytes: a lane can load it at once",
         "14": f"In v2 a thread block takes one partition: {tokens} of {seq_len} tokens",
     }
@@ -151,12 +174,12 @@ def _draw_side(
     axes: Axes, x: float, y: float, side: Side, color: str, notebook: str, about: bool
 ) -> None:
     """A bar of equal parts, the chosen ones dark, under the name of the whole."""
-    coming = COMES_IN.get(side.name.split()[0], "")
+    coming, where = COMES_IN.get(side.name.split()[0], ("", ""))
     later = coming > notebook
     about &= not later
     look = {"color": style.QUIET if later else style.INK, "weight": "bold" if about else "normal"}
     write(axes, x, y - 0.12, side.name, "left", **look)
-    size = f"notebook {coming}" if later else side.size
+    size = where if later else side.size
     note(axes, x + WIDTH, y - 0.12, size, "right", size=SMALL)
     width = WIDTH / len(side.parts)
     for number, part in enumerate(side.parts):

@@ -21,6 +21,7 @@ from simt.gpus import WARP_SIZE
 HEIGHT = 4.4  # inches, as all lengths here
 LEFT = 0.77  # room for the names of the memories
 HERE = "#FFF8DC"
+NEVER = np.iinfo(np.int32).max
 GREY = "#CCCCCC"  # anything that isn't a tensor: red_smem, what it passes on
 PALE_OUT = style.lighter(style.OUT, 0.5)
 
@@ -190,18 +191,31 @@ def _crew(board: Board, step: Step, threads: list[int], run: Run) -> None:
         drawing.box(board.axes, *corner, *size, color, edgecolor="none", antialiased=False)
 
 
-def num_barriers(run: Run) -> int:
-    """How often each warp meets a barrier."""
-    return run.trace.only(kind="barrier", warp=0).num_instructions
+def barriers_of_steps(run: Run) -> dict[str, int]:
+    """How often warp 0 meets a barrier in each step, or between it and the next."""
+    trace = run.trace.only(warp=0)
+    weights = writes_of_logits(trace, first=False)
+    sums = between(run.trace, ROWS_DONE).only(space="shared")  # warp 0 isn't the first
+    starts = {  # of the next step: the first instruction that belongs to it
+        "query": trace.only(array="k_cache"),
+        "maximum": between(trace, SCORES_DONE),
+        "sum": weights,
+        "weights": between(trace, WEIGHTS_DONE),
+        "values": sums,
+        "warps": trace.only(array="tmp_out" if run.geometry.PARTITION_SIZE else "out"),
+    }
+    firsts = [int(part.records.instruction.min(initial=NEVER)) for part in starts.values()]
+    barriers = np.unique(trace.only(kind="barrier").records.instruction)
+    counts = np.bincount(np.searchsorted(firsts, barriers), minlength=len(firsts))
+    return dict(zip(starts, counts.tolist(), strict=False))
 
 
 def _barriers(board: Board, run: Run) -> None:
-    """One after q, the maximum, the sum, the weights and the rows; the others are the tree's."""
-    once = {"query": STARTS["scores"], "maximum": MIDDLES["maximum"], "sum": MIDDLES["sum"]}
-    once |= {"weights": STARTS["values"], "values": STARTS["warps"]}
-    bars = [(step, x, 1) for step, x in once.items()]
-    bars.append(("warps", MIDDLES["warps"], num_barriers(run) - len(once)))
-    shown = [(x, count) for step, x, count in bars if board.shows(step)]
+    """Each where it is met, with how often."""
+    places = {"query": STARTS["scores"], "maximum": MIDDLES["maximum"], "sum": MIDDLES["sum"]}
+    places |= {"weights": STARTS["values"], "values": STARTS["warps"], "warps": MIDDLES["warps"]}
+    met = barriers_of_steps(run)
+    shown = [(x, met[step]) for step, x in places.items() if board.shows(step) and met[step]]
     for x, count in shown:
         board.axes.plot((x, x), (BANDS_TOP, BOTTOM + 0.06), color=style.QUIET, lw=2.5, zorder=1)
         write(board.axes, x, BOTTOM + 0.2, count)

@@ -28,7 +28,18 @@ from pa_tutorial.kernels.v1 import (
 )
 from pa_tutorial.kernels.vectors import as_float
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import arrow, board, box, cell, cells, note, plural, span, write
+from pa_tutorial.viz.drawing import (
+    SMALL,
+    arrow,
+    board,
+    box,
+    cell,
+    cells,
+    note,
+    plural,
+    span,
+    write,
+)
 from pa_tutorial.viz.kernel_runs import REFERENCE, Run, of_block, places, run_v1
 from pa_tutorial.viz.traces import elements_of_records
 from simt import Snapshot, Trace, launch, shared_traffic
@@ -212,15 +223,15 @@ def draw_key_address(run: Run, thread: int, block: int) -> Figure:
     per_piece = g.X // g.VEC_SIZE
     token = order[-1][1]
     write(axes, 0, top - 1.75, f"{names[2]} = {values[2]}: the column of the token", "left")
-    below = f"{names[3]} = {values[3]}: the row of the piece;   {names[4]} = {values[4]}: the vec"
+    below = f"{names[3]} = {values[3]}: the row of the piece;   {names[4]} = {values[4]}: vec j"
     write(axes, 0, top - 1.1, below, "left")
     for piece in range(g.HEAD_SIZE // g.X):
         for column in range(columns):
             own = column // per_piece == token
             face = style.lighter(style.K, 0.6) if own else style.EMPTY
             place = (piece, column // per_piece, column % per_piece)
-            text = f"j={order.index(place)}" if place in order else ""
-            color = style.K if text else face
+            text = order.index(place) if place in order else ""
+            color = face if text == "" else style.K
             box(axes, column, top + piece, 1, 1, color, text, SMALL, linewidth=1.2)
         write(axes, -0.2, top + piece + 0.5, f"piece {piece}", "right")
     ends = token * per_piece + 0.05, (token + 1) * per_piece - 0.05
@@ -328,8 +339,7 @@ def _banks_of_rows(axes: Axes, read: Trace, geometry: Geometry, padding: int) ->
         note(axes, -0.1, number + 0.5, f"offset {number}: bank", "right")
 
 
-SMALL = 7  # points
-VEC_GAP, SUM_GAP = 0.15, 0.7  # cells
+VEC_GAP, SUM_GAP, MARGIN = 0.15, 0.7, 1.5  # cells
 MOST_ELEMENTS = 8  # per thread, of q and of K: more don't fit
 THREAD = 3.1  # cells from one thread to the next
 
@@ -403,7 +413,8 @@ def draw_qk(snapshot: Snapshot, group: int, scale: float) -> Figure:
     q_vecs, k_vecs = as_float(snapshot["q_vecs"].data), of_group(snapshot, "k_vecs", group)
     size, num_vecs, vec_size = k_vecs.shape
     sums, qk = partial_sums(snapshot, group), of_group(snapshot, "qk", group)
-    if np.allclose(qk, sums[-1], rtol=1e-4, atol=1e-5):
+    is_right = np.allclose(qk, sums[-1], rtol=1e-4, atol=1e-5)
+    if is_right:
         shuffles = plural(len(sums) - 1, "shuffle")
         title = f"After {num_vecs * vec_size} products each and {shuffles}, "
         title += f"all {size} threads of a group have their token's score, "
@@ -415,18 +426,25 @@ def draw_qk(snapshot: Snapshot, group: int, scale: float) -> Figure:
         found = ", ".join(f"{score:.3f}" for score in scale * qk)
         title = f"The score of this key token is {scale * sums[-1][0]:.3f}; "
         title += f"in this run its threads have {found}"
-    figure, axes = style.new_figure(title, 0.75 + 0.2 * THREAD * size)
+    columns = {f"mask {size >> n}" if n else "sum": values for n, values in enumerate(sums)}
+    if is_right:  # the last sums are those of the run
+        columns.popitem()
+    figure, axes = style.new_figure(title, 0.75 + 0.22 * THREAD * size)
     shown = max(1, MOST_ELEMENTS // vec_size)
-    wide = min(shown, num_vecs) * (vec_size + VEC_GAP) + 1.5 * (num_vecs > shown)
-    board(axes, wide + 2 + (len(sums) + 1) * (1 + SUM_GAP), THREAD * size - 0.3, -3.2, -1.5)
+    wide = min(shown, num_vecs) * (vec_size + VEC_GAP) + 1.2 * (num_vecs > shown)
+    right = wide + 1.7 + len(columns) * (1 + SUM_GAP)
+    board(axes, right, THREAD * size - 0.3, -MARGIN, -1.5)
     for thread in range(size):
         vecs = q_vecs[thread, :shown], k_vecs[thread, :shown]
         _thread(axes, THREAD * thread, group * size, *vecs, thread, size)
         if num_vecs > shown:
             words = f"and {num_vecs - shown}\nmore"
-            write(axes, wide - 0.8, THREAD * thread + 1, words, size=SMALL)
-    note(axes, -0.1, -0.25, "elements", "right", size=SMALL)
-    _sums(axes, wide + 0.8, sums, qk, scale)
+            write(axes, wide - 0.6, THREAD * thread + 1, words, size=SMALL)
+    note(axes, 0, -1, "above each vec: which elements of the head", "left", size=SMALL)
+    note(axes, right, -1, "computed; qk: in the run", "right", size=SMALL)
+    _sums(axes, wide + 0.7, columns | {"qk": qk}, is_right)
+    words = f"× {scale:.3f} = {scale * qk[0]:.3f}"
+    write(axes, right, THREAD * size - 1.2, words, "right", size=SMALL, weight="bold")
     return figure
 
 
@@ -434,14 +452,15 @@ def _thread(
     axes: Axes, y: float, group_start: int, q: np.ndarray, k: np.ndarray, offset: int, size: int
 ) -> None:
     """A thread's vecs: share `offset` of q_vecs above, its k_vecs below."""
-    write(axes, -3.2, y + 1, f"thread {group_start + offset}", "left", weight="bold", size=8)
+    name = f"thread {group_start + offset}"
+    write(axes, -MARGIN, y - 0.3, name, "left", weight="bold", size=SMALL)
     note(axes, -0.1, y + 0.5, f"q_vecs[{offset}]", "right", size=SMALL)
     note(axes, -0.1, y + 1.5, "k_vecs", "right", size=SMALL)
     num_vecs, vec_size = q.shape
     for j in range(num_vecs):
         x = j * (vec_size + VEC_GAP)
         first = (offset + j * size) * vec_size
-        note(axes, x + vec_size / 2, y - 0.25, span((first, first + vec_size - 1)), size=SMALL)
+        note(axes, x + vec_size / 2, y - 0.3, span((first, first + vec_size - 1)), size=SMALL)
         cells(axes, x, y, map(_rounded, q[j]), style.lighter(style.Q, 0.6), SMALL)
         cells(axes, x, y + 1, map(_rounded, k[j]), style.lighter(style.K, 0.45), SMALL)
 
@@ -450,23 +469,16 @@ def _rounded(value: np.floating) -> str:
     return f"{round(float(value), 3) + 0.0:g}"
 
 
-def _sums(axes: Axes, x: float, sums: list[np.ndarray], qk: np.ndarray, scale: float) -> None:
-    """One column for the sums before the shuffles and after each; then the run's values."""
-    size, step = len(qk), 1 + SUM_GAP
-    for column, values in enumerate([*sums, qk]):
+def _sums(axes: Axes, x: float, columns: dict[str, np.ndarray], is_right: bool) -> None:
+    """One column for the sums before the shuffles and after each; the last one is the run's."""
+    for column, (name, values) in enumerate(columns.items()):
         shade = style.lighter(style.LOGITS, max(0, 0.8 - 0.3 * column))
-        left, mask, is_run = x + column * step, size >> column, column == len(sums)
-        name = "qk" if is_run else f"mask {mask}" if column else "sum"
-        note(axes, left + 0.5, -0.25, name, size=SMALL)
+        left, mask, is_run = x + column * (1 + SUM_GAP), len(values) >> column, name == "qk"
+        note(axes, left + 0.5, -0.3, name, size=SMALL)
         for thread, value in enumerate(values):
             here = THREAD * thread + 0.5
             box(axes, left, here, 1, 1, shade, _rounded(value), SMALL)
-            if column and not is_run:
+            if column and (is_right or not is_run):
                 ends, own, other = (left - SUM_GAP, left), here + 0.5, THREAD * (thread ^ mask) + 1
                 axes.plot(ends, (own, own), color=style.QUIET, lw=0.8, zorder=0)
                 arrow(axes, (ends[0], other), (ends[1], own))
-    last = x + len(sums) * step
-    note(axes, last - SUM_GAP, -1, "computed from the vecs", "right", size=SMALL)
-    note(axes, last, -1, "in the run", "left", size=SMALL)
-    words = f"× {scale:.3f}\n= {scale * qk[0]:.3f}"
-    write(axes, last + 1.05, 1, words, "left", size=8, weight="bold")

@@ -2,9 +2,11 @@
 the knockout of add_warps. Their numbers are those of a run."""
 
 import ast
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -19,14 +21,15 @@ from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE
 from pa_tutorial.kernels.template import source_of
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import Place, arrow, board, box, note, plural, span
-from pa_tutorial.viz.kernel_runs import Run, between, of_function, places
+from pa_tutorial.viz.kernel_runs import Run, between, of_function
 from pa_tutorial.viz.warps import exchanges
 from simt import Trace
 from simt.gpus import WARP_SIZE
-from simt.trace import KINDS, TracedArray
+from simt.trace import KINDS, SPACES
 
 HIGH, APART = 0.28, 0.27  # inches, as all lengths here: a cell, and the arrows between two lines
 Pairs = list[tuple[int, int]]
+BARRIER = "cuda.syncthreads()"
 NOTHING = np.finfo(np.float32).min  # -FLT_MAX: the maximum of a thread without a score
 
 
@@ -50,7 +53,7 @@ class Maximum:
     """block_max in one thread block of a run.
 
     start  [threads] the largest score that each thread came with; end: what it left with
-    held   [places] what red_smem held then
+    held   [places] what red_smem holds at the first barrier
     trace  of block_max and the functions that it calls
     """
 
@@ -61,10 +64,12 @@ class Maximum:
 
     def red_smem(self, kind: str, warp: int, turn: int) -> dict[int, list[int]]:
         """lane -> the places of red_smem that it reads or writes, before or after the barrier."""
+        records = in_turn(self.trace, warp, turn).only(array="red_smem", kind=kind).records
+        (array,) = (one for one in self.trace.arrays if one.name == "red_smem")
         found: dict[int, list[int]] = {}
-        accesses = in_turn(self.trace, warp, turn).only(array="red_smem", kind=kind)
-        for lane, place in zip(accesses.records.lane.tolist(), *places(accesses), strict=True):
-            found.setdefault(lane, []).append(int(place))
+        (places,) = array.indices(records.address)
+        for lane, place in zip(records.lane.tolist(), places.tolist(), strict=True):
+            found.setdefault(lane, []).append(place)
         return found
 
     def exchanges(self, warp: int, turn: int) -> list[Pairs]:
@@ -72,9 +77,13 @@ class Maximum:
         return exchanges(in_turn(self.trace, warp, turn).only(kind="shuffle"))
 
     def values(self, warp: int, turn: int) -> list[np.ndarray]:
-        """What the lanes hold before the first shuffle of a turn and after each, if they take the
-        larger of two values each time: [lanes]. A trace doesn't say what lanes do with a value."""
-        first = self.start[warp * WARP_SIZE :][:WARP_SIZE]
+        """What the lanes hold before the first shuffle of a turn and after each: [lanes].
+
+        A trace doesn't say what lanes do with a value. If taking the larger one doesn't lead to
+        what they write, or end with, only the first is returned.
+        """
+        of_warp = slice(warp * WARP_SIZE, (warp + 1) * WARP_SIZE)
+        first = self.start[of_warp]
         if turn:
             first = np.full(WARP_SIZE, NOTHING)
             for lane, found in self.red_smem("read", warp, turn).items():
@@ -85,23 +94,31 @@ class Maximum:
             after = found[-1].copy()
             after[lanes] = np.maximum(after[lanes], found[-1][sources])
             found.append(after)
-        return found
+        written = self.red_smem("write", warp, 0)
+        wanted = {lane: self.held[there] for lane, there in written.items()}
+        wanted = dict(enumerate(self.end[of_warp])) if turn else wanted
+        fits = all(np.all(found[-1][lane] == value) for lane, value in wanted.items())
+        return found if fits else found[:1]
 
 
 @cache
 def maximum_of(problem: DecodeProblem, backend: PagedBackend) -> Maximum:
-    """A run of block_max, for head 0. Raises ValueError if the kernel doesn't call it."""
+    """A run of block_max, for head 0. Raises ValueError if the kernel doesn't call it, or if it
+    waits at no barrier."""
     launch = backend.prepare(problem.paged("vllm"))
     source = source_of(launch.namespace.block_max)
-    _, value, *_ = launch.namespace.block_max.py_func.__code__.co_varnames
+    smem, value, *_ = launch.namespace.block_max.py_func.__code__.co_varnames
     (function,) = ast.parse(source.text).body
     first = source.text.splitlines()[function.body[0].lineno - 1].strip()
-    names = value, "red_smem", "qk_max"
-    report = launch.simulate(trace=0, watch=(first, SCORES_DONE), names=names)
-    came = [s for s in report.at(first, 0) if value in s.values]
-    require(bool(came), "backend", backend.kernel, "a kernel that calls block_max")
-    (left,) = report.at(SCORES_DONE, 0)
-    end, held = (np.ma.filled(left[name], np.nan) for name in ("qk_max", "red_smem"))
+    names = value, smem, "qk_max"
+    report = launch.simulate(trace=0, watch=(first, BARRIER, SCORES_DONE), names=names)
+    here = [s for s in report.snapshots if s.block == (0, 0, 0)]
+    inside = [s for s in here if {value, smem} <= s.values.keys()]
+    came = [s for s in inside if s.matches(first)]
+    waits = [s for s in inside if s.matches(BARRIER)]
+    require(bool(came and waits), "backend", backend.kernel, "a kernel that calls block_max")
+    (left,) = (s for s in here if s.matches(SCORES_DONE))
+    end, held = np.ma.filled(left["qk_max"], np.nan), np.ma.filled(waits[0][smem], np.nan)
     return Maximum(came[0][value].data, end, held, of_function(report.trace, "block_max"))
 
 
@@ -118,34 +135,42 @@ def draw_maximum(problem: DecodeProblem, backend: PagedBackend = v1_backend) -> 
     of_warps = [run.values(warp, 0) for warp in range(num_warps)]
     bottom = TOP + (HIGH + APART) * (len(of_warps[0]) - 1)
     rows = [bottom + (HIGH + APART) * warp for warp in range(num_warps)]  # of red_smem's places
-    figure, axes = style.new_figure(_finding_of_maximum(run, of_warps), rows[-1] + 1)
+    figure, axes = style.new_figure(_finding_of_maximum(run), rows[-1] + 1)
     board(axes, style.WIDTH, rows[-1] + 0.65, 0, 0)
     note(axes, LEFT, 0.12, "the largest score of every 4th lane", "left")
     for column, lane in enumerate(LANES):
         note(axes, LEFT + (column + 0.5) * LANE, TOP - 0.13, lane)
     note(axes, 0, TOP - 0.13, "lane", "left")
     _rounds_of_a_warp(axes, of_warps[0], run.exchanges(0, 0))
+    written = [run.red_smem("write", warp, 0) for warp in range(num_warps)]
+    used = {*chain(*(there for one in written for there in one.values()))}
+    y_of = dict(zip(sorted(used), rows, strict=False))
     for warp, y in enumerate(rows):
         if warp:
             _lanes(axes, y, f"warp {warp}", of_warps[warp][0])
-        for (place,) in run.red_smem("write", warp, 0).values():
-            arrow(axes, (LEFT + LANE * len(LANES), y + HIGH / 2), (RED, y + HIGH / 2))
-            box(axes, RED, rows[place], WIDE, HIGH, style.LOGITS, rounded(run.held[place]))
-    words = f"warps 1 to {num_warps - 1}: the same {plural(len(of_warps[0]) - 1, 'shuffle')}"
+        for place in y_of.keys() & chain(*written[warp].values()):
+            ends = LEFT + LANE * len(LANES), RED
+            arrow(axes, *zip(ends, (y + HIGH / 2, y_of[place] + HIGH / 2), strict=True))
+            box(axes, RED, y_of[place], WIDE, HIGH, style.LOGITS, rounded(run.held[place]))
+    shuffles = plural(len(run.exchanges(0, 0)), "shuffle")
+    words = f"warps 1 to {num_warps - 1}: the same {shuffles}"
+    if len(of_warps[0]) <= len(run.exchanges(0, 0)):
+        words = f"{shuffles} of each warp: not drawn"
     note(axes, LEFT, rows[-1] + HIGH + 0.2, words, "left")
-    _after_the_barrier(axes, run, rows)
+    _after_the_barrier(axes, run, rows, y_of)
     return figure
 
 
-def _finding_of_maximum(run: Maximum, of_warps: Sequence[Sequence[np.ndarray]]) -> str:
+def _finding_of_maximum(run: Maximum) -> str:
     largest, wrong = run.start.max(), np.flatnonzero(run.end != run.start.max())
     if len(wrong):
         title = f"The largest score is {rounded(largest)}, but in this run "
         return title + f"thread {wrong[0]} ends with {rounded(run.end[wrong[0]])}"
-    before, after = len(of_warps[0]) - 1, len(run.exchanges(0, 1))
+    before, after = (len(run.exchanges(0, turn)) for turn in (0, 1))
+    more = f", and {plural(after, 'shuffle')} more" if after else ""
     return (
-        f"After {before} shuffles in each warp, a place in red_smem for each, and {after} shuffles "
-        f"more,\nall {len(run.end)} threads know the largest score, {rounded(largest)}"
+        f"After {plural(before, 'shuffle')} in each warp, a place in red_smem for each{more},\n"
+        f"all {len(run.end)} threads know the largest score, {rounded(largest)}"
     )
 
 
@@ -177,8 +202,11 @@ def distance(pairs: Pairs) -> str:
     return f"distance {apart.pop()}" if len(apart) == 1 else "shuffle"
 
 
-def _after_the_barrier(axes: Axes, run: Maximum, rows: list[float]) -> None:
-    """What warp 0 reads, in its first lanes, and what they make of it."""
+def _after_the_barrier(axes: Axes, run: Maximum, rows: list[float], y_of: dict[int, float]) -> None:
+    """What warp 0 reads, in its first lanes, and what they make of it.
+
+    y_of  place of red_smem -> where it is drawn
+    """
     x, pairs, reads = RED + WIDE + 0.13, run.exchanges(0, 1), run.red_smem("read", 0, 1)
     axes.plot((x, x), (rows[0] - 0.1, rows[-1] + HIGH + 0.1), color=style.QUIET, linewidth=2.5)
     note(axes, x, rows[-1] + HIGH + 0.2, "barrier")
@@ -194,25 +222,38 @@ def _after_the_barrier(axes: Axes, run: Maximum, rows: list[float]) -> None:
             has = values[lane] > NOTHING or lane in reads
             color = style.lighter(style.LOGITS, 0.6) if has else style.EMPTY
             box(axes, left, y, WIDE, HIGH, color, rounded(values[lane]) if has else "")
-        arrows = [(lane, source) for lane in reads for source in reads[lane]]
-        start = left - STEP + WIDE if column else RED + WIDE
-        for lane, source in pairs[column - 1] if column else arrows:
-            if max(lane, source) < len(rows):
-                ys = (rows[one] + HIGH / 2 for one in (source, lane))
-                arrow(axes, *zip((start, left), ys, strict=True))
+        if column:
+            lanes = dict(enumerate(rows))
+            _arrows(axes, (left - STEP + WIDE, left), pairs[column - 1], lanes, rows)
+        else:
+            taken = [(lane, place) for lane, there in reads.items() for place in there]
+            _arrows(axes, (RED + WIDE, left), taken, y_of, rows)
+
+
+def _arrows(
+    axes: Axes, xs: Place, pairs: Pairs, sources: dict[int, float], rows: list[float]
+) -> None:
+    """From where a lane reads to the lane, if both are drawn."""
+    for lane, source in pairs:
+        if lane < len(rows) and source in sources:
+            ys = sources[source] + HIGH / 2, rows[lane] + HIGH / 2
+            arrow(axes, *zip(xs, ys, strict=True))
 
 
 # add_warps ----------------------------------------------------------------------------------------
 
-BARRIER = "cuda.syncthreads()"
 CELL, BETWEEN, MARGIN = 0.46, 0.14, 0.92
 ROWS_DRAWN = 12  # of all warps together
 PALE_OUT = style.lighter(style.OUT, 0.5)
 
 
 class Move(NamedTuple):
-    """A number that a thread leaves in shared memory or adds from there: accs[j], and the place."""
+    """A number that a thread leaves in shared memory or adds from there: accs[j], and the place.
 
+    turn  how many barriers the thread has met before
+    """
+
+    turn: int
     kind: str
     warp: int
     lane: int
@@ -233,24 +274,29 @@ class Turn:
     memory: np.ma.MaskedArray
 
 
-def moves_of(trace: Trace, logits: TracedArray) -> list[Move]:
+def moves_of(trace: Trace) -> list[Move]:
     """The numbers that threads leave in shared memory, or add from there to their accs.
 
     What a thread writes is the element of accs that it read last; what it reads goes to the one
     that it writes next.
     """
-    found, last, taken = [], {}, {}
-    for r in trace.records[trace.records.array >= 0]:
-        array, kind, thread = trace.arrays[r.array], KINDS[r.kind], (int(r.warp), int(r.lane))
-        item = int(r.address - (logits.address if array.space == "shared" else 0)) // FLOAT_BYTES
-        if array.space == "shared" and kind == "write" and thread in last:
-            found.append(Move("write", *thread, last[thread], item))
-        elif array.space == "shared" and kind == "read":
-            taken.setdefault(thread, []).append(item)
-        elif array.name == "accs" and kind == "read":
+    found, last, taken, turns = [], {}, {}, Counter()
+    (logits,) = (array for array in trace.arrays if array.name == "logits")
+    for r in trace.records:
+        kind, space, thread = KINDS[r.kind], SPACES[r.space], (int(r.warp), int(r.lane))
+        item = int(r.address - (logits.address if space == "shared" else 0)) // FLOAT_BYTES
+        is_accs = space == "local" and trace.arrays[r.array].name == "accs"
+        if kind == "barrier":
+            turns[thread] += 1
+        elif space == "shared" and kind == "write" and thread in last:
+            found.append(Move(turns[thread], "write", *thread, last[thread], item))
+        elif space == "shared" and kind == "read":
+            taken.setdefault(thread, []).append((turns[thread], item))
+        elif is_accs and kind == "read":
             last[thread] = item
-        elif array.name == "accs":
-            found += [Move("read", *thread, item, place) for place in taken.pop(thread, ())]
+        elif is_accs:
+            for turn, place in taken.pop(thread, ()):
+                found.append(Move(turn, "read", *thread, item, place))
     return found
 
 
@@ -264,14 +310,12 @@ def knockout_of(problem: DecodeProblem, backend: PagedBackend) -> tuple[Run, lis
     here = [snapshot for snapshot in report.snapshots if snapshot.block == (0, 0, 0)]
     start = next(number for number, snapshot in enumerate(here) if snapshot.matches(ROWS_DONE))
     ends = [one for one in here[start:] if BARRIER in one.code or one.line == "end"]
-    trace, turns = between(report.trace, ROWS_DONE), []
-    (logits,) = (array for array in trace.arrays if array.name == "logits")
+    moves, turns = moves_of(between(report.trace, ROWS_DONE)), []
     for number, snapshot in enumerate([here[start], *ends]):
-        parts = [in_turn(trace, warp, number - 1) for warp in range(trace.num_warps)]
-        moves = [move for part in parts for move in moves_of(part, logits)]
         # In add_warps, both may have other names.
         held = [next(snapshot[n] for n in names[i::2] if n in snapshot.values) for i in (0, 1)]
-        turns.append(Turn(moves, np.ma.filled(held[0], np.nan), held[1]))
+        mine = [move for move in moves if move.turn == number - 1]
+        turns.append(Turn(mine, np.ma.filled(held[0], np.nan), held[1]))
     return Run(backend, launch, report), turns
 
 
@@ -280,7 +324,12 @@ def draw_add_warps(problem: DecodeProblem, backend: PagedBackend = v1_backend) -
     """The knockout of the warps, turn by turn: their first rows in registers, and in out_smem."""
     run, turns = knockout_of(problem, backend)
     g = run.geometry
-    rows = [place_of_row(g, row) for row in range(max(1, ROWS_DRAWN // g.NUM_WARPS))]
+    rows = {
+        (lane, g.value_rows(lane).index(row)): row
+        for row in range(max(1, ROWS_DRAWN // g.NUM_WARPS))
+        for lane in reversed(range(WARP_SIZE))
+        if row in g.value_rows(lane)
+    }
     figure, axes = style.new_figure(_finding_of_knockout(run, turns), 1)
     picture = Knockout(axes, turns, rows)
     picture.draw()
@@ -316,13 +365,14 @@ def _finding_of_knockout(run: Run, turns: list[Turn]) -> str:
 class Knockout:
     """The picture, line by line.
 
-    rows  of the rows drawn: the first lane of a warp that has it, and j: it is in accs[j]
+    rows  (lane, j) -> the row that a lane has in accs[j], of the rows drawn
     y     where the next line begins
     """
 
-    def __init__(self, axes: Axes, turns: list[Turn], rows: list[tuple[int, int]]) -> None:
+    def __init__(self, axes: Axes, turns: list[Turn], rows: dict[tuple[int, int], int]) -> None:
         self.axes, self.turns, self.rows, self.y = axes, turns, rows, 0.05
         self.num_warps = len(turns[0].accs) // WARP_SIZE
+        self.wide = CELL * len({*rows.values()})
         self.ends: dict[tuple[str, int], Place] = {}  # below a warp's registers, below a place
 
     def draw(self) -> None:
@@ -348,34 +398,31 @@ class Knockout:
 
     def x(self, move: Move) -> float:
         """Of its register."""
-        of_warp = (CELL * len(self.rows) + BETWEEN) * move.warp
-        return MARGIN + of_warp + CELL * self.rows.index((move.lane, move.j))
+        return self.left(move.warp) + CELL * self.rows[move.lane, move.j]
 
     def x_of_place(self, move: Move, number: int) -> float:
         """The place stands above the register that is read into next."""
         later = (one for turn in range(number, len(self.turns)) for one in self.moves(turn, "read"))
         return self.x(next((one for one in later if one.place == move.place), move))
 
-    def middle(self, warp: int) -> float:
+    def left(self, warp: int) -> float:
         """Of a warp's registers."""
-        wide = CELL * len(self.rows)
-        return MARGIN + (wide + BETWEEN) * warp + wide / 2
+        return MARGIN + (self.wide + BETWEEN) * warp
 
     def warps(self, y: float) -> None:
-        rows = f"rows {span(range(len(self.rows)))}" if len(self.rows) > 1 else "row 0"
+        rows = f"rows {span(sorted({*self.rows.values()}))}" if self.wide > CELL else "row 0"
         for warp in range(self.num_warps):
-            note(self.axes, self.middle(warp), y, f"warp {warp}, {rows}")
+            note(self.axes, self.left(warp) + self.wide / 2, y, f"warp {warp}, {rows}")
 
     def registers(self, number: int, warps: Collection[int]) -> None:
         note(self.axes, 0, self.y + HIGH / 2, "registers", "left")
         for warp in range(self.num_warps):
-            for lane, j in self.rows:
+            for row, (lane, j) in {row: held for held, row in self.rows.items()}.items():
                 value = self.turns[number].accs[warp * WARP_SIZE + lane, j]
-                text, x = f"{value + 0.0:.2f}", self.x(Move("", warp, lane, j, 0))
-                drawn = (PALE_OUT, text) if warp in warps else (style.EMPTY,)
-                box(self.axes, x, self.y, CELL, HIGH, *drawn)
+                drawn = (PALE_OUT, f"{value + 0.0:.2f}") if warp in warps else (style.EMPTY,)
+                box(self.axes, self.left(warp) + CELL * row, self.y, CELL, HIGH, *drawn)
             if warp in warps:
-                self.ends["write", warp] = self.middle(warp), self.y + HIGH
+                self.ends["write", warp] = self.left(warp) + self.wide / 2, self.y + HIGH
         self.y += HIGH
 
     def memory(self, name: str, number: int, turn: int, color: str) -> None:
@@ -395,10 +442,12 @@ class Knockout:
         pairs = []
         for warp in {move.warp for move in moves}:
             mine = [move for move in moves if move.warp == warp]
-            tails = [self.ends[m.kind, m.warp if m.kind == "write" else m.place] for m in mine]
+            keys = [(move.kind, move.warp if move.kind == "write" else move.place) for move in mine]
+            tails = [self.ends[key] for key in keys if key in self.ends]
             heads = [self.x(m) if m.kind == "read" else self.x_of_place(m, number) for m in mine]
-            pairs.append((np.mean(tails, axis=0), np.mean(heads) + CELL / 2))
-        self.y = max(self.y, *(tail[1] + APART for tail, _ in pairs))
+            if tails:
+                pairs.append((np.mean(tails, axis=0), np.mean(heads) + CELL / 2))
+        self.y = max([self.y, *(tail[1] + APART for tail, _ in pairs)])
         for tail, x in pairs:
             arrow(self.axes, tail, (x, self.y))
 

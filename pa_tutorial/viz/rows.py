@@ -1,4 +1,4 @@
-"""The figures of notebook 11: the rows of V, and the whole computation on one page."""
+"""The figures of *Values*: the rows of V, and the whole computation on one page."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -112,8 +112,8 @@ def draw_whole_kernel(run: Run) -> Figure:
     qk_max = float(run.snapshot(SCORES_DONE)["qk_max"][0])
     exp_sum = float(run.snapshot(SUM_DONE)["exp_sum"][0])
     accs = run.snapshot(ROWS_DONE)["accs"]
-    title = f"With the maximum {qk_max:.3f} and the sum {exp_sum:.3f}, "
-    title += f"{seq_len} scores become weights, and the weights an output"
+    title = f"The maximum {qk_max:.3f} and the sum {exp_sum:.3f} "
+    title += f"turn {seq_len} scores into weights, and these into an output"
     figure, axes = style.new_figure(title, 3.9)
     _blocks_and_warps(axes, run, seq_len)
     threads = threads_of_scores(run)
@@ -121,13 +121,14 @@ def draw_whole_kernel(run: Run) -> Figure:
     for y, name, texts in ((1.1, "token", range(seq_len)), (2.1, "threads for qk", ranges)):
         note(axes, -0.15, y + 0.5, name, "right")
         for column, text in enumerate(texts):
-            note(axes, column + 0.5, y + 0.5, text, size=SMALL)
+            lower = 0.5 * (column % 2) if name != "token" else 0.25
+            note(axes, column + 0.5, y + 0.25 + lower, text, size=SMALL)
     lines = softmax_lines(run.snapshot(SCORES_DONE), run.snapshot(WEIGHTS_DONE), seq_len)
     for number, (name, values) in enumerate(lines.items()):
         shade = style.lighter(style.LOGITS, 0.75 - 0.25 * number) if number < 2 else style.LOGITS
         _line(axes, number + 3.1, name, [f"{value:.2f}" for value in values], shade)
-    _values_and_output(axes, run, accs, seq_len, len(lines) + 4.2)
-    board(axes, seq_len + 6.2, len(lines) + 4.3 + ROWS, top=-0.1)
+    right = _values_and_output(axes, run, accs, seq_len, len(lines) + 4.2)
+    board(axes, right, len(lines) + 4.3 + ROWS, top=-0.1)
     return figure
 
 
@@ -155,10 +156,9 @@ def value_of(run: Run, token: int, row: int) -> float:
     return as_float(run["v_cache"][block, run.kv_head, row, offset].numpy()).item()
 
 
-def _values_and_output(axes: Axes, run: Run, accs: np.ndarray, seq_len: int, y: float) -> None:
-    """V of the tokens, the sums of the two warps with tokens, and the output."""
-    g = run.geometry
-    warps = range(min(g.NUM_WARPS, -(-seq_len // g.BLOCK_SIZE)))
+def _values_and_output(axes: Axes, run: Run, accs: np.ndarray, seq_len: int, y: float) -> float:
+    """V of the tokens, the sums of the warps that read V, and the output. Returns its right end."""
+    g, warps = run.geometry, np.unique(run.trace.only(array="v_cache").records.warp).tolist()
     for number, name in enumerate([*(f"warp {warp}" for warp in warps), "out"]):
         note(axes, seq_len + 0.6 + 1.7 * number + 0.75, y - 0.45, name)
     for line in range(ROWS):
@@ -172,3 +172,4 @@ def _values_and_output(axes: Axes, run: Run, accs: np.ndarray, seq_len: int, y: 
         for number, (value, color) in enumerate(zip([*sums, out], colors, strict=True)):
             x = seq_len + 0.6 + 1.7 * number
             box(axes, x, y + line, 1.5, 1, color, f"{value:.3f}", SMALL)
+    return seq_len + 0.5 + 1.7 * (len(warps) + 1)

@@ -16,7 +16,7 @@ from simt import Finding, Report, Trace
 from simt.names import function_behind, names_of
 from simt.trace import KINDS, NO_ARRAY
 
-TINY = 6  # points: indices
+TINY = 8  # points: indices, and numbers of four digits
 COLUMNS, ROW = 25, 0.19  # width of a figure in cells; height of a cell in inches
 STEP = 2.3  # distance from the cells of an array to the threads below
 GAP = 0.4  # between the runs of an array, and between thread blocks
@@ -179,7 +179,8 @@ class Picture:
                 if layer >= 0:
                     color = style.lighter(style.OUT, 0.4) if is_there else style.EMPTY
                     color = style.NAN if is_there and bad[element] else color
-                box(self.axes, left, y, 1, 1, color, f"{value:g}" if is_there else "", SMALL)
+                text = f"{value:g}" if is_there else ""
+                box(self.axes, left, y, 1, 1, color, text, SMALL if len(text) < 4 else TINY)
                 if layer < 0 or name == self.out:
                     self.draw_index(left + 0.5, y + (1.5 if layer >= 0 else -0.5), element, array)
             x += width + 2.2

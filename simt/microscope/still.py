@@ -39,7 +39,8 @@ COSTS = ("global", "sectors", "ideal_sectors"), ("shared", "wavefronts", "ideal"
 CODE_LINES = 5  # of the source, around the instruction
 PIXELS = 1500  # of the time line
 ROW = 0.13  # inches of a row of cells
-CODE_WIDTH = 92  # characters of a line of source
+SMALL = 8.5  # points
+CODE_WIDTH = 80  # characters of a line of source
 PTX_LINES = 8  # of a column; there are two columns
 PTX_WIDTH = 56  # characters of a line of PTX
 TILES = 4  # at most, of those that an instruction touches
@@ -76,14 +77,14 @@ def draw_step(
     site = trace.sites[now.records.place[0]]
     ptx = ptx_by_line(compiled, site.file).get(site.line, []) if compiled else []
     of_ptx = [0.12 + 0.15 * min(-(-len(ptx) // 2), PTX_LINES)] if ptx else []
-    heights = [1.0, *of_ptx, 0.15 * trace.num_warps, lanes, *(tall + ROW * n for n in rows)]
+    heights = [1.2, *of_ptx, 0.16 * trace.num_warps, lanes, *(tall + ROW * n for n in rows)]
     options = {"nrows": len(heights), "height_ratios": heights}
     title = _title(trace, now, step)
     if other:
         head = other.records[0]
         title = f"{title.partition(', ')[0]}, which warp {head.warp} {DID[KINDS[head.kind]]}"
         title += f" in instruction {race['first'] + 1}, with no barrier in between"
-    figure, axes = style.new_figure(title, 0.5 + sum(heights), **options)
+    figure, axes = style.new_figure(title, 0.6 + sum(heights), **options)
     of_source, *of_ptx, of_time, of_lanes = axes[: len(heights) - len(rows)]
     _draw_source(of_source, trace, now)
     for one in of_ptx:
@@ -142,10 +143,10 @@ def _draw_source(axes: Axes, trace: Trace, now: Trace) -> None:
             axes.add_patch(
                 Rectangle(*box, facecolor=style.lighter(style.GLOBAL, 0.5), edgecolor="none")
             )
-        font = {"family": "DejaVu Sans Mono", "size": 7, "va": "center"}
+        font = {"family": "DejaVu Sans Mono", "size": SMALL, "va": "center"}
         axes.text(0.005, y, f"{number:4}", color=style.QUIET, **font)
-        axes.text(0.055, y, turn, weight="bold", **font)
-        axes.text(0.12, y, text, weight="bold" if here else "normal", **font)
+        axes.text(0.06, y, turn, weight="bold", **font)
+        axes.text(0.14, y, text, weight="bold" if here else "normal", **font)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
 
@@ -203,7 +204,7 @@ def _draw_timeline(axes: Axes, trace: Trace, step: int, race: Sequence[int]) -> 
     for at in race:
         frame(axes, at / len(head), head.warp[at], 1 / len(head), 1, style.WRONG, linewidth=2)
     for place, (space, words) in enumerate(SPACE_WORDS.items()):
-        at = {"transform": axes.transAxes, "size": 7, "va": "top"}
+        at = {"transform": axes.transAxes, "size": SMALL, "va": "top"}
         axes.text(0.25 * place, -0.06, "■", color=SPACE_COLORS[space], **at)
         axes.text(0.25 * place + 0.02, -0.06, words, color=style.QUIET, **at)
     _name_rows(axes, np.arange(trace.num_warps) + 0.5, [f"warp {w}" for w in range(len(pixels))])
@@ -217,9 +218,9 @@ def _draw_lanes(axes: Axes, now: Trace, lane: int | None) -> None:
         edge = style.INK if one == lane else style.PAPER
         axes.add_patch(Rectangle((one, 0), 0.94, 1, facecolor=face, edgecolor=edge, linewidth=1.5))
         ink = style.ink_on(color) if one in source else style.QUIET
-        axes.text(one + 0.47, 0.46, f"{one}", ha="center", va="center", size=7, color=ink)
+        axes.text(one + 0.47, 0.46, f"{one}", ha="center", va="center", size=SMALL, color=ink)
         if source.get(one, NO_LANE) != NO_LANE:
-            axes.text(one + 0.47, -0.5, f"←{source[one]}", ha="center", va="center", size=6)
+            axes.text(one + 0.47, -0.5, f"←{source[one]}", ha="center", va="center", size=7)
     shuffles = max(source.values()) != NO_LANE
     axes.set_xlim(0, 32)
     axes.set_ylim(-1 if shuffles else 0, 1)
@@ -275,7 +276,7 @@ def _draw_pane(
 def _name_rows(axes: Axes, places: Sequence[float], names: Sequence[str]) -> None:
     """Show these names at the left, and nothing else around the axes."""
     axes.set_yticks(places, names)
-    axes.tick_params(length=0, labelsize=7)
+    axes.tick_params(length=0, labelsize=SMALL)
     axes.set_xticks([])
     axes.spines[:].set_visible(False)
 
@@ -285,10 +286,10 @@ def _draw_banks(axes: Axes, now: Trace, run: int) -> None:
     words = units(now.records, WORD)[1]
     busy = np.bincount(np.unique(words) % NUM_BANKS, minlength=NUM_BANKS)
     axes.set_xticks((np.arange(NUM_BANKS) + 0.5) * run, map(str, range(NUM_BANKS)))
-    axes.tick_params(axis="x", length=0, labelsize=6, pad=1)
+    axes.tick_params(axis="x", length=0, labelsize=SMALL, pad=1)
     for label, count in zip(axes.get_xticklabels(), busy, strict=True):
         if count > 1:
-            label.set(color=style.WRONG, weight="bold", size=7)
+            label.set(color=style.WRONG, weight="bold")
     axes.set_xlabel("bank; red: several words requested" if busy.max() > 1 else "bank")
 
 
@@ -326,9 +327,9 @@ def _name_arrays(axes: Axes, trace: Trace, num_columns: int) -> None:
         if row:
             names.setdefault(row, []).append(array.name)
         else:
-            axes.text(x, -0.15, array.name, size=7, va="bottom")
+            axes.text(x, -0.15, array.name, size=SMALL, va="bottom")
     axes.set_yticks([row + 0.5 for row in names], [",\n".join(here) for here in names.values()])
-    axes.tick_params(axis="y", length=0, labelsize=7)
+    axes.tick_params(axis="y", length=0, labelsize=SMALL)
 
 
 def _draw_touched(

@@ -97,8 +97,9 @@ def test_a_picture_shows_the_loads_of_the_readers_function() -> None:
     for backend in (v1_backend, MINE):
         run = run_v1(WORKED_EXAMPLE, backend=backend)
         figure = query_and_key.draw_key_address(run, 5, WORKED_EXAMPLE.tables[0][0])
-        found.append([text for text in texts_of(figure) if text.startswith("j=")])
-    assert found == [["j=0", "j=1", "j=2", "j=3"], ["j=3", "j=2", "j=1", "j=0"]]
+        texts = texts_of(figure)  # after each vec that the thread reads comes the name of its piece
+        found.append([texts[texts.index(f"piece {piece}") - 1] for piece in range(4)])
+    assert found == [["0", "1", "2", "3"], ["3", "2", "1", "0"]]
 
 
 @pytest.mark.parametrize("step", ["sum", "weights"])
@@ -106,6 +107,12 @@ def test_the_poster_shows_the_threads_of_the_readers_function(step: str) -> None
     of_v1, of_v2 = run_v1(WORKED_EXAMPLE, backend=MINE), poster.run_of_partition(MINE_OF_V2)
     for run, tokens in (of_v1, 11), (of_v2, 8):
         assert poster.threads_of(run, step) == [*range(128 - tokens, 128)]
+
+
+def test_the_poster_shows_each_barrier_where_it_is_met() -> None:
+    counts = {"query": 1, "maximum": 1, "sum": 1, "weights": 1, "values": 1, "warps": 4}
+    for run in (run_v1(WORKED_EXAMPLE), poster.run_of_partition(v2_backend)):
+        assert poster.barriers_of_steps(run) == counts
 
 
 def test_every_picture_of_a_readers_kernel_can_be_read() -> None:
