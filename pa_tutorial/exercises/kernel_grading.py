@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,7 @@ class Task:
     shared_bytes    size of the dynamic shared memory
     also            what more is asked of an answer that is right; it raises AnswerError
     bound           the largest error that passes; 0: the answer must be equal
+    first           the first case, whose par is told before anything is written; None: this one
     """
 
     num_threads: int
@@ -68,6 +69,7 @@ class Task:
     also: Callable[[Trace], None] | None = None
     grid: tuple[int, ...] = (1,)
     bound: float = BOUND
+    first: "Task | None" = None
 
     @property
     def wanted(self) -> np.ndarray:
@@ -107,14 +109,15 @@ class Task:
 
     def par(self, names: tuple[str, ...]) -> str:
         """What may be spent, in a sentence for whoever hasn't begun; empty if that is no matter."""
+        first = self.first or self
         numbers = {
             f"{names[number]} {unit}": getattr(enough, unit)
-            for number, enough in self.enough.items()
+            for number, enough in first.enough.items()
             for unit in ("transactions", "sectors")
         }
-        if self.most_shuffles is not None:
-            numbers["shuffles"] = self.most_shuffles
-        return f". Par, required: {spoken(numbers)}" if numbers else ""
+        if first.most_shuffles is not None:
+            numbers["shuffles"] = first.most_shuffles
+        return f". Par, required, in the first case: {spoken(numbers)}" if numbers else ""
 
     def _require_little(self, trace: Trace, names: tuple[str, ...]) -> None:
         for number, most in self.enough.items():
@@ -165,11 +168,16 @@ def on_tasks(
     is_made  the answer is no kernel, it makes one: answer(*sizes)
     """
 
-    def one(draw: int, words: Sequence[str], sizes: Sequence) -> Trial:
+    def one(words: Sequence[str], sizes: Sequence, task: Task) -> Trial:
         made = {"kernel_of": lambda make: make(*sizes)} if is_made else {}
-        return trial(*words, task(draw, *sizes), axes, **made)
+        return trial(*words, task, axes, **made)
 
-    return lambda draw: [one(draw, case[:3], case[3:]) for case in cases]
+    def trials(draw: int) -> list[Trial]:
+        tasks = [task(draw, *case[3:]) for case in cases]
+        pairs = zip(cases, tasks, strict=True)
+        return [one(case[:3], case[3:], replace(own, first=tasks[0])) for case, own in pairs]
+
+    return trials
 
 
 def warm_up(

@@ -9,8 +9,10 @@ from matplotlib.figure import Figure
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, board, box, note, plural, span, write
 from simt import Trace
+from simt.trace import TracedArray
 
-COLUMNS, MOST = 16, 64  # elements per line, and in all
+COLUMNS = 16  # elements of a line, at most; those of a shorter row have their own line
+MOST_LINES = {16: 4, 8: 6}
 LABEL = 4.2  # columns to the left of the elements
 COLORS = {"q": style.Q, "k_cache": style.K, "v_cache": style.V, "out": style.OUT}
 
@@ -44,7 +46,7 @@ def draw_accesses(
     empty: Set[int] = frozenset(),
     is_right: bool = False,
 ) -> Figure:
-    """At most 64 elements in memory order, starting at the first that the kernel touches.
+    """Some lines of elements in memory order, starting at the first that the kernel touches.
 
     If these are right and later ones aren't, it starts with the line of the first wrong one.
 
@@ -59,11 +61,12 @@ def draw_accesses(
     others, touched = differing(yours, right) - empty, (yours.keys() | right.keys()) - empty
     wrong = set() if is_right else others
     heading = title(kind, name, len(others), len(touched), is_right)
-    lines = lines_from(next(iter(right)), max(touched), wrong)
+    array, color = traces["right"].the_array(), COLORS.get(name, style.QUIET)
+    columns = columns_of(array)
+    lines, wide = lines_from(next(iter(right)), max(touched), wrong, columns), COLUMNS / columns
     figure, axes = style.new_figure(heading, 0.6 + 0.42 * len(lines))
     height = len(lines) + 0.6
     board(axes, LABEL + COLUMNS + 0.05, 2 * height + 0.7)
-    array, color = traces["right"].the_array(), COLORS.get(name, style.QUIET)
     other = "ours" if is_right else "right"
     for top, words, threads, framed in (0, "yours", yours, wrong), (height, other, right, set()):
         write(axes, 0, top + 0.5, words, "left", weight="bold")
@@ -71,7 +74,7 @@ def draw_accesses(
             y = top + number
             index = array.indices(array.address + elements[0] * array.dtype.itemsize)
             note(axes, LABEL - 0.3, y + 0.5, [*map(int, index)], "right", size=SMALL)
-            draw_line(axes, y, elements, threads, framed, color)
+            draw_line(axes, y, elements, threads, framed, color, wide)
     words = f"A number: the thread that {kind}s these elements"
     if any(len(threads) > 1 for threads in yours.values()):
         words += "; 4+: thread 4 and others"
@@ -86,25 +89,31 @@ def draw_goal(trace: Trace, what: str) -> Figure:
     """What the correct function touches, alone: the goal of a reader who hasn't written it."""
     kind, name = what.split()
     right, array = owners(trace), trace.the_array()
-    lines = lines_from(next(iter(right)), max(right), set())
+    columns = columns_of(array)
+    lines, wide = lines_from(next(iter(right)), max(right), set(), columns), COLUMNS / columns
     heading = f"The goal: which thread {kind}s which element of {name}"
     figure, axes = style.new_figure(heading, 0.5 + 0.21 * len(lines))
     board(axes, LABEL + COLUMNS + 0.05, len(lines) + 1.2)
     for y, elements in enumerate(lines):
         index = array.indices(array.address + elements[0] * array.dtype.itemsize)
         note(axes, LABEL - 0.3, y + 0.5, [*map(int, index)], "right", size=SMALL)
-        draw_line(axes, y, elements, right, set(), COLORS.get(name, style.QUIET))
+        draw_line(axes, y, elements, right, set(), COLORS.get(name, style.QUIET), wide)
     words = f"A number: the thread that {kind}s these elements. […]: the index of a line's first."
     note(axes, 0, len(lines) + 0.6, words, "left", size=SMALL)
     return figure
 
 
-def lines_from(start: int, last: int, wrong: set[int]) -> list[range]:
+def columns_of(array: TracedArray) -> int:
+    return COLUMNS // 2 if array.shape[-1] <= COLUMNS // 2 else COLUMNS
+
+
+def lines_from(start: int, last: int, wrong: set[int], columns: int) -> list[range]:
     """The elements of each line; if those from `start` are right, start at the first wrong one."""
-    if wrong and not wrong & set(range(start, start + MOST)):
-        start = max(0, start + (min(wrong) - start) // COLUMNS * COLUMNS)
-    end = min(start + MOST, last + 1)
-    return [range(at, min(at + COLUMNS, end)) for at in range(start, end, COLUMNS)]
+    most = columns * MOST_LINES[columns]
+    if wrong and not wrong & set(range(start, start + most)):
+        start = max(0, start + (min(wrong) - start) // columns * columns)
+    end = min(start + most, last + 1)
+    return [range(at, min(at + columns, end)) for at in range(start, end, columns)]
 
 
 def title(kind: str, name: str, num_other: int, count: int, is_right: bool) -> str:
@@ -124,14 +133,20 @@ def title(kind: str, name: str, num_other: int, count: int, is_right: bool) -> s
 
 
 def draw_line(
-    axes: Axes, y: float, elements: range, threads: Owners, wrong: set[int], color: str
+    axes: Axes,
+    y: float,
+    elements: range,
+    threads: Owners,
+    wrong: set[int],
+    color: str,
+    wide: float,
 ) -> None:
-    """A box for neighbouring elements of the same threads; empty if there are none."""
+    """wide: of an element. A box for neighbouring elements of the same threads; empty if there are none."""
     for run, owned, is_wrong in runs(elements, threads, wrong):
-        x = LABEL + run[0] - elements[0]
+        x = LABEL + (run[0] - elements[0]) * wide
         shade = style.lighter(color, 0.4 + 0.3 * (owned[0] % 2)) if owned else style.EMPTY
         look = {"edgecolor": style.INK, "linewidth": 1.1, "zorder": 2} if is_wrong else {}
-        box(axes, x, y, len(run), 0.9, shade, label(owned, len(run)), SMALL - 0.5, **look)
+        box(axes, x, y, len(run) * wide, 0.9, shade, label(owned, len(run)), SMALL - 0.5, **look)
 
 
 def runs(

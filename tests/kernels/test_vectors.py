@@ -7,7 +7,7 @@ from numba import cuda, njit
 from numba.core import extending
 
 from pa_tutorial.kernels import vectors
-from simt import SimtError, launch
+from simt import Unsupported, launch
 
 pytestmark = pytest.mark.cuda_v1_vector
 needs_the_compiler = pytest.mark.needs("numba-cuda")
@@ -75,5 +75,5 @@ def test_a_tuple_of_another_length_is_refused() -> None:
 
     arrays = np.zeros(4, np.float32), np.zeros(4, np.float32)
     for kernel in (store_less, widen_less):
-        with pytest.raises(SimtError, match="moves 2 elements, and its tuple has 4"):
+        with pytest.raises(Unsupported, match="moves 2 elements, and its tuple has 4"):
             launch(kernel, 1, 1, *arrays)
