@@ -64,9 +64,9 @@ def draw_accesses(
     array, color = traces["right"].the_array(), COLORS.get(name, style.QUIET)
     columns = columns_of(array)
     lines, wide = lines_from(next(iter(right)), max(touched), wrong, columns), COLUMNS / columns
-    figure, axes = style.new_figure(heading, 0.6 + 0.42 * len(lines))
+    figure, axes = style.new_figure(heading, 0.75 + 0.42 * len(lines))
     height = len(lines) + 0.6
-    board(axes, LABEL + COLUMNS + 0.05, 2 * height + 0.7)
+    board(axes, LABEL + COLUMNS + 0.05, 2 * height + 1.25)
     other = "ours" if is_right else "right"
     for top, words, threads, framed in (0, "yours", yours, wrong), (height, other, right, set()):
         write(axes, 0, top + 0.5, words, "left", weight="bold")
@@ -78,9 +78,9 @@ def draw_accesses(
     words = f"A number: the thread that {kind}s these elements"
     if any(len(threads) > 1 for threads in yours.values()):
         words += "; 4+: thread 4 and others"
-    words += ". […]: the index of a line's first element."
-    words += " Framed: wrong." if wrong else ""
-    note(axes, 0, 2 * height + 0.3, words, "left", size=SMALL)
+    words += ". Framed: wrong." if wrong else "."
+    note(axes, 0, 2 * height + 0.2, words, "left", size=SMALL)
+    note(axes, 0, 2 * height + 0.7, "[…]: the index of a line's first element", "left", size=SMALL)
     return figure
 
 
