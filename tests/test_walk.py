@@ -29,7 +29,8 @@ def cells(path: Path, kind: str = "") -> list[NotebookNode]:
 
 def terms_of(path: Path) -> list[str]:
     """The terms that a notebook defines, in its order."""
-    text = "\n".join(cell.source for cell in cells(path, "markdown"))
+    pages = cells(path, "markdown")[:-1]  # the last names sources
+    text = "\n".join(cell.source for cell in pages)
     text = re.sub("<details>.*?</details>|```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
     found = [re.sub(r"\[(.*)\]\(.*\)", r"\1", term) for term in TERM.findall(text)]
     titles = {path.stem for path in NOTEBOOKS.glob("*.ipynb")}
