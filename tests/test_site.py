@@ -84,7 +84,7 @@ def test_nothing_is_cut_at_any_width(page, site: Path, width: int) -> None:
 
 
 def test_the_microscope_steps_in_a_page_and_its_lanes_can_be_read(page, site: Path) -> None:
-    page.goto((site / "notebooks/10_query_and_key.html").as_uri())
+    page.goto((site / "notebooks/07_threads.html").as_uri())
     frame = page.frame_locator("iframe.microscope")
     chips = frame.locator(".chips button")
     assert chips.count() == 32
@@ -96,7 +96,7 @@ def test_the_microscope_steps_in_a_page_and_its_lanes_can_be_read(page, site: Pa
 
 def test_pictures_are_dark_in_the_dark(page, site: Path) -> None:
     """Their hues stay, light and dark change places: else each is a white box in a dark page."""
-    page.goto((site / "notebooks/10_query_and_key.html").as_uri())
+    page.goto((site / "notebooks/07_threads.html").as_uri())
     look = "all => all.map((picture) => getComputedStyle(picture).filter)"
     pictures = page.locator('iframe.microscope, img[src$=".svg"]')
     for theme, expected in (("dark", "invert(0.9) hue-rotate(180deg)"), ("light", "none")):
