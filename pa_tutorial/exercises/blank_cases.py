@@ -118,8 +118,8 @@ class KernelCase:
         if place < -(-seq_len // size) * size:
             raise AnswerError(f"no thread wrote logits[{place}], {EMPTY_SLOT}")
         raise AnswerError(
-            f"thread {finding.thread} reads logits[{place}], but the sequence has {seq_len} tokens "
-            f"in its blocks of {size}\nline {site.line} of {site.function}:  {site.code}"
+            f"thread {finding.thread} reads logits[{place}], but the sequence has {seq_len} "
+            f"tokens, in blocks of {size}\nline {site.line} of {site.function}:  {site.code}"
         )
 
     def compared(self, found: Mapping[str, Tensor]) -> list[Comparison]:
@@ -186,12 +186,11 @@ def require_all_threads_know(report: Report, right: set[str]) -> None:
             others = np.flatnonzero(numbers != numbers[0])
             if len(others):
                 by_warp = (numbers == numbers[0]).reshape(-1, WARP_SIZE)
-                warps = ", ".join(map(str, np.flatnonzero(by_warp.all(axis=1))))
-                is_whole = by_warp.any(axis=1).sum() == by_warp.all(axis=1).sum()
+                is_only_0 = by_warp[0].all() and not by_warp[1:].any()
+                who = "warp 0 knows it" if is_only_0 else "some lanes know it"
                 raise AnswerError(
                     f"thread {others[0]} has {numbers[others[0]]:.3g} for {name}, and thread 0 has "
-                    f"{numbers[0]:.3g}: only {f'warp {warps}' if is_whole else 'some lanes'} "
-                    "got it, and all must"
+                    f"{numbers[0]:.3g}: only {who}, and all must"
                 )
 
 

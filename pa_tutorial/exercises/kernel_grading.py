@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,7 @@ class Task:
     shared_bytes    size of the dynamic shared memory
     also            what more is asked of an answer that is right; it raises AnswerError
     bound           the largest error that passes; 0: the answer must be equal
+    first           the task whose par is said of an unwritten kernel; None: this one
     """
 
     num_threads: int
@@ -68,6 +69,7 @@ class Task:
     also: Callable[[Trace], None] | None = None
     grid: tuple[int, ...] = (1,)
     bound: float = BOUND
+    first: "Task | None" = None
 
     @property
     def wanted(self) -> np.ndarray:
@@ -95,7 +97,7 @@ class Task:
         names = names_of(function_behind(kernel))
         report, out = self.launched(kernel)
         trace = report.trace
-        _require_all_written(trace, names[0], self.wanted, self.par(names))
+        _require_all_written(trace, names[0], self.wanted, (self.first or self).par(names))
         _require_numbers(out, names[0], self.wanted)
         pairs = zip(self.inputs, before, strict=True)
         if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
@@ -114,7 +116,7 @@ class Task:
         }
         if self.most_shuffles is not None:
             numbers["shuffles"] = self.most_shuffles
-        return f". Par, required: {spoken(numbers)}" if numbers else ""
+        return f". Par, required, in the first case: {spoken(numbers)}" if numbers else ""
 
     def _require_little(self, trace: Trace, names: tuple[str, ...]) -> None:
         for number, most in self.enough.items():
@@ -165,11 +167,16 @@ def on_tasks(
     is_made  the answer is no kernel, it makes one: answer(*sizes)
     """
 
-    def one(draw: int, words: Sequence[str], sizes: Sequence) -> Trial:
-        made = {"kernel_of": lambda make: make(*sizes)} if is_made else {}
-        return trial(*words, task(draw, *sizes), axes, **made)
+    def one(case: tuple, its: Task) -> Trial:
+        made = {"kernel_of": lambda make: make(*case[3:])} if is_made else {}
+        return trial(*case[:3], its, axes, **made)
 
-    return lambda draw: [one(draw, case[:3], case[3:]) for case in cases]
+    def trials(draw: int) -> list[Trial]:
+        first, *others = [task(draw, *case[3:]) for case in cases]
+        tasks = first, *(replace(other, first=first) for other in others)
+        return [one(*pair) for pair in zip(cases, tasks, strict=True)]
+
+    return trials
 
 
 def warm_up(
@@ -272,7 +279,8 @@ def _require_numbers(out: np.ndarray, name: str, wanted: np.ndarray) -> None:
     bad = np.isnan(out) & wanted
     if bad.any():
         first = _first(name, bad)
-        raise AnswerError(f"{first} is NaN: something was read that isn't part of the sequence")
+        why = "0 was divided by 0, or something was read that isn't part of the sequence"
+        raise AnswerError(f"{first} is NaN: {why}")
 
 
 def _first(name: str, where: np.ndarray) -> str:

@@ -208,7 +208,9 @@ def likely_sums(parts: Sequence[np.ndarray], num_empty: int) -> dict[str, np.nda
             "it is the largest score": largest,
             "it is 1 / the sum": 1 / exps.sum(),
             "it is the sum of exp(score), without the maximum": np.exp(tokens).sum(),
-            f"as if the tokens from {NUM_THREADS} on didn't count": exps[:NUM_THREADS].sum(),
+            f"as if the tokens from {NUM_THREADS} on didn't count": np.float32(
+                exps[:NUM_THREADS].sum()
+            ),
             f"as if the {num_empty} slots without a token counted": exps.sum()
             + num_empty * np.exp(-largest),
             "it is the plain sum of the partitions' own sums": sums.sum(),
