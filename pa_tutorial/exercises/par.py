@@ -62,7 +62,7 @@ def beside_right(blank: Told, function: Callable, trial: Trial) -> str:
         ours = costs_of_ours(blank, 0)
         like = ", like ours" if more.items() <= ours.items() else ""
         worse = [name for name in more if mine[name] > ours[name] and name.split()[-1] in ADVICE]
-        most = [f"\nMost are taken here: {dearest(blank, trace, name)}" for name in worse[:1]]
+        most = [f"\nLook first at this: {dearest(blank, trace, name)}" for name in worse[:1]]
         where = in_its_own_lines("".join(most), blank, function)
         return f"{line} Yours takes {spoken(more)}{like}. A challenge: can you reach par?{where}"
     return f"{line} Yours takes only {spoken(fewer)}." if fewer else f"{line} Yours is at par."
@@ -121,14 +121,17 @@ def require_par(blank: Told, trace: Trace, enough: Costs) -> None:
 
 
 def dearest(blank: Told, trace: Trace, name: str) -> str:
-    """The line that takes most of a quantity, and advice; of vecs only where they are the task."""
+    """The line that takes most of a quantity, the function's own if any does; and advice, of vecs
+    only where they are the task."""
     these = accesses(within(trace, blank.function), name)
     places = these.records.place
 
     def cost(place: int) -> int:
         return count(replace(these, records=these.records[places == place]), name)
 
-    site = trace.sites[max(np.unique(places).tolist(), key=cost)]
+    found = np.unique(places).tolist()
+    own = [place for place in found if trace.sites[place].function == blank.function]
+    site = trace.sites[max(own or found, key=cost)]
     unit = name.split()[-1]
     advice = ADVICE.get(unit, "") if blank.required or unit == "instructions" else ""
     return f"line {site.line} of {site.function}:  {site.code}\n{advice}".rstrip()
