@@ -62,9 +62,9 @@ def beside_right(blank: Told, function: Callable, trial: Trial) -> str:
         ours = costs_of_ours(blank, 0)
         like = ", like ours" if more.items() <= ours.items() else ""
         worse = [name for name in more if mine[name] > ours[name] and name.split()[-1] in ADVICE]
-        most = [f"\nLook first at this: {dearest(blank, trace, name)}" for name in worse[:1]]
-        where = in_its_own_lines("".join(most), blank, function)
-        return f"{line} Yours takes {spoken(more)}{like}. A challenge: can you reach par?{where}"
+        look = f"\nLook first at this: {dearest(blank, trace, worse[0])}" if worse else ""
+        look = in_its_own_lines(look, blank, function)
+        return f"{line} Yours takes {spoken(more)}{like}. A challenge: can you reach par?{look}"
     return f"{line} Yours takes only {spoken(fewer)}." if fewer else f"{line} Yours is at par."
 
 

@@ -84,7 +84,7 @@ def first_wrong(
     scores: np.ndarray,
     problem: DecodeProblem,
     writer: str,
-    partition_size: int = 0,
+    partition_size: int,
 ) -> str:
     """A sentence about the first wrong number.
 
@@ -104,8 +104,9 @@ def first_wrong(
     if np.isnan(actual[place]):
         seen = f": {why_nan(wrong.quantity, num_empty > 0, partition_size > 0)}"
     elif not unit:
-        tokens = scores[sequence, head][np.isfinite(scores[sequence, head])]
-        parts = in_parts(tokens, partition_size or len(tokens))
+        tokens = scores[sequence, head, : problem.seq_lens[sequence]]
+        size = partition_size or len(tokens)
+        parts = np.split(tokens, range(size, len(tokens), size))
         seen = of_one_number(wrong.quantity, actual[0], expected[0], parts, num_empty)
     else:
         seen = pattern(actual, expected, place, unit)
@@ -149,10 +150,6 @@ def whose(
     return ""
 
 
-def in_parts(tokens: np.ndarray, size: int) -> list[np.ndarray]:
-    return np.split(tokens, range(size, len(tokens), size))
-
-
 def of_one_number(
     quantity: str, actual: float, expected: float, parts: Sequence[np.ndarray], num_empty: int
 ) -> str:
@@ -161,73 +158,56 @@ def of_one_number(
     parts      the scores of each partition
     num_empty  slots without a token, in the last block
     """
-    if words := of_extreme(quantity, actual):
-        return words
-    likely = {"qk_max": likely_maxima(parts), "exp_sum": likely_sums(parts, num_empty)}[quantity]
+    if actual == math.inf:
+        return ": exp is too large for a float32, as if a score were more than the maximum"
+    if actual <= -FLT_MAX and quantity == "exp_sum":
+        return ": as if -FLT_MAX was added; lanes without a sum must add 0"
+    if actual == -FLT_MAX:
+        return ", which is -FLT_MAX: no score was compared with it"
+    if actual < -FLT_MAX:
+        return ": several -FLT_MAX were added, or nothing was compared with -inf"
+    with np.errstate(all="ignore"):
+        likely = likely_numbers(parts, num_empty)[quantity]
     for words, numbers in likely.items():
         hits = np.flatnonzero(is_near(numbers, actual) & ~is_near(numbers, expected))
         if len(hits):
             return f"; {words.format(hits[0])}"
     ratio = actual / expected
-    is_whole = quantity == "exp_sum" and ratio > 1.5 and is_near(np.array(ratio), round(ratio))
+    is_whole = quantity == "exp_sum" and ratio > 1.5 and is_near(ratio, round(ratio))
     return f"; it is {ratio:.3g} times what it should be" if is_whole else ""
 
 
-def of_extreme(quantity: str, actual: float) -> str:
-    """What leads to infinity, or to the smallest number."""
-    if actual == math.inf:
-        return ": exp is too large for a float32, as if a score were more than the maximum"
-    if actual > -FLT_MAX:
-        return ""
-    if quantity == "exp_sum":
-        return ": as if -FLT_MAX was added; lanes without a sum must add 0"
-    if actual == -FLT_MAX:
-        return ", which is -FLT_MAX: no score was compared with it"
-    return ": several -FLT_MAX were added, or nothing was compared with -inf"
-
-
-def likely_maxima(parts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """What may stand where the largest score should; {}: the place."""
-    tokens = np.concatenate(parts)
-    maxima, sums = own(parts)
+def likely_numbers(
+    parts: Sequence[np.ndarray], num_empty: int
+) -> dict[str, dict[str, np.ndarray | float]]:
+    """quantity -> what may be where it should -> the number, or several; {}: which of them"""
+    tokens, maxima = np.concatenate(parts), np.array([part.max() for part in parts])
+    sums = np.array([np.exp(part - part.max()).sum() for part in parts])
+    largest, exps = tokens.max(), np.exp(tokens - tokens.max())
+    swapped = np.exp(largest - tokens).sum(), sums @ np.exp(largest - maxima)
+    empty = num_empty * np.exp(-largest)
+    first = np.float32(exps[:NUM_THREADS].sum())  # small ones are 0, as in a kernel
     return {
-        "it is the sum of the exponentials": np.exp(tokens - tokens.max()).sum(),
-        "it is the sum of the exponentials in partition {}": sums,
-        "it is the maximum of partition {} alone": maxima,
-        "it is the score of token {}": tokens,
-    }
-
-
-def likely_sums(parts: Sequence[np.ndarray], num_empty: int) -> dict[str, np.ndarray]:
-    """What may stand where the sum of the exponentials should; {}: the place."""
-    tokens = np.concatenate(parts)
-    largest, (maxima, sums) = tokens.max(), own(parts)
-    with np.errstate(over="ignore"):
-        exps = np.exp(tokens - largest)
-        return {
+        "qk_max": {
+            "it is the sum of the exponentials": exps.sum(),
+            "it is the sum of the exponentials in partition {}": sums,
+            "it is the maximum of partition {} alone": maxima,
+            "it is the score of token {}": tokens,
+        },
+        "exp_sum": {
             "it is the largest score": largest,
             "it is 1 / the sum": 1 / exps.sum(),
             "it is the sum of exp(score), without the maximum": np.exp(tokens).sum(),
-            f"as if the tokens from {NUM_THREADS} on didn't count": np.float32(
-                exps[:NUM_THREADS].sum()
-            ),
-            f"as if the {num_empty} slots without a token counted": exps.sum()
-            + num_empty * np.exp(-largest),
+            f"as if tokens from {NUM_THREADS} on didn't count": first,
+            f"as if the {num_empty} slots without a token counted": exps.sum() + empty,
             "it is the plain sum of the partitions' own sums": sums.sum(),
-            "as if the maximum came first in exp(… - …)": np.array(
-                [np.exp(largest - tokens).sum(), (sums * np.exp(largest - maxima)).sum()]
-            ),
+            "as if the maximum came first in exp(… - …)": np.array(swapped),
             "it is the exponential of token {} alone": exps,
-        }
+        },
+    }
 
 
-def own(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The maximum of each partition, and its sum of the exponentials."""
-    maxima = np.array([part.max() for part in parts])
-    return maxima, np.array([np.exp(part - part.max()).sum() for part in parts])
-
-
-def is_near(numbers: np.ndarray, number: float) -> np.ndarray:
+def is_near(numbers: np.ndarray | float, number: float) -> np.ndarray | bool:
     """Equal but for rounding in float16 and less."""
     return np.abs(numbers - number) <= 1e-3 * abs(number)
 

@@ -85,7 +85,7 @@ WRONG = {
     ),
     "no loop": (
         *("scores_to_weights", "num_tokens, NUM_THREADS", "min(num_tokens, 128), NUM_THREADS"),
-        "as if the tokens from 128 on didn't count",
+        "as if tokens from 128 on didn't count",
     ),
     "the inverse": (
         *("scores_to_weights", "return exp_sum", "return inv_sum"),
