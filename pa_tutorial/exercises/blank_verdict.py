@@ -243,7 +243,7 @@ def go_on(blank: Blank, function: Callable) -> Callable:
         return saved or made_here(blank, function, ours_of)
     print(f"{name}: right in all {len(blank.trials())} cases. The notebook goes on with yours.")
     if line := beside_right(blank, function, found.trial):
-        print(line)
+        print(in_its_own_lines(line, blank, function))
     return function
 
 

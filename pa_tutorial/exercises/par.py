@@ -22,7 +22,6 @@ import numpy as np
 
 from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.reader_errors import in_its_own_lines
 from pa_tutorial.exercises.texts import Told
 from simt import Trace, global_traffic, shared_traffic
 from simt.trace import NO_TURN
@@ -63,7 +62,6 @@ def beside_right(blank: Told, function: Callable, trial: Trial) -> str:
         like = ", like ours" if more.items() <= ours.items() else ""
         worse = [name for name in more if mine[name] > ours[name] and name.split()[-1] in ADVICE]
         look = f"\nLook first at this: {dearest(blank, trace, worse[0])}" if worse else ""
-        look = in_its_own_lines(look, blank, function)
         return f"{line} Yours takes {spoken(more)}{like}. A challenge: can you reach par?{look}"
     return f"{line} Yours takes only {spoken(fewer)}." if fewer else f"{line} Yours is at par."
 
