@@ -49,13 +49,14 @@ def reduce_online(out, exp_sums, max_logits, tmp_out, seq_lens, partition_size):
     ### END SOLUTION
 
 
+_ONE = "Thread block (head, sequence) writes acc / l: tmp_out, if there is only one partition."
 _PART = "tmp_out is divided already: the acc of a partition is tmp_out times its exp_sum."
-_GROWS = "When a larger maximum comes, the old l and acc are multiplied with exp(m - m_new)."
+_GROWS = "When a larger maximum comes, the old l and acc are multiplied by exp(m - m_new)."
 _LAST = "The sequence has ceil(seq_len / partition_size) partitions; the rest is NaN."
 ONLINE_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means,
     # threads, seq_lens, tokens of a partition, heads, head size, the first maximum, the step
-    ("one_partition", "a partition alone", _PART, 32, (5,), 8, 2, 32, 0, 0),
+    ("one_partition", "a partition alone", _ONE, 32, (5,), 8, 2, 32, 0, 0),
     ("rising", "each maximum is larger than the last, by about 2", _GROWS,
      32, (61,), 8, 1, 32, 0, 2),
     ("two_partitions", "8 and 3 tokens, as in the worked example", _PART,

@@ -24,6 +24,7 @@ from pa_tutorial.exercises.together import Functions, with_answer
 from pa_tutorial.kernels.cuda_launch import CudaLaunch, PagedLaunch, PartitionedLaunch
 from pa_tutorial.kernels.intermediates import MARKS, NAMES, SCORES_DONE, SUM_DONE, intermediates
 from simt import Finding, Report, SimtError, Trace
+from simt.gpus import WARP_SIZE
 
 PARTITION_SIZE = 32
 SHAPES = ("worked_example", "alibi_block_size_8", "gqa", "bfloat16", "strided_q_float16")
@@ -56,9 +57,13 @@ def launch_of(
     backend = BACKENDS[kernel].with_functions(**mine)
     if kernel != "v2":
         return backend.prepare(problem.paged("vllm"))
-    several = max(problem.seq_lens) > PARTITION_SIZE  # partitions, with several blocks each
-    size = PARTITION_SIZE if several else problem.block_size
-    return backend.prepare(problem.paged("vllm"), partition_size=size)
+    return backend.prepare(problem.paged("vllm"), partition_size=partition_size_of(problem))
+
+
+def partition_size_of(problem: DecodeProblem) -> int:
+    """Of v2 here: short sequences have partitions, too, and long ones several blocks in each."""
+    is_long = max(problem.seq_lens) > PARTITION_SIZE
+    return PARTITION_SIZE if is_long else problem.block_size
 
 
 def kernel_trials(file: str, name: str, draw: int, beside: Functions) -> list[Trial]:
@@ -105,10 +110,17 @@ class KernelCase:
             return found
 
     def require_empty_slot_written(self, finding: Finding) -> None:
-        """Raises AnswerError for a slot without a token that is read and was never written."""
-        (_, sequence, _), (place, *_) = finding.block, finding.index
-        if self.kernel != "v2" and place >= self.problem.seq_lens[sequence]:
+        """Raises AnswerError for a place behind the tokens that is read and was never written."""
+        (_, sequence, _), (place, *_), site = finding.block, finding.index, finding.site
+        seq_len, size = self.problem.seq_lens[sequence], self.problem.block_size
+        if self.kernel == "v2" or place < seq_len:
+            return
+        if place < -(-seq_len // size) * size:
             raise AnswerError(f"no thread wrote logits[{place}], {EMPTY_SLOT}")
+        raise AnswerError(
+            f"thread {finding.thread} reads logits[{place}], but the sequence has {seq_len} "
+            f"tokens, in blocks of {size}\nline {site.line} of {site.function}:  {site.code}"
+        )
 
     def compared(self, found: Mapping[str, Tensor]) -> list[Comparison]:
         return compare(found, {"the oracle": self.problem.expected()}, self.bounds)
@@ -173,9 +185,12 @@ def require_all_threads_know(report: Report, right: set[str]) -> None:
             numbers = snapshot[name]
             others = np.flatnonzero(numbers != numbers[0])
             if len(others):
+                by_warp = (numbers == numbers[0]).reshape(-1, WARP_SIZE)
+                is_only_0 = by_warp[0].all() and not by_warp[1:].any()
+                who = "warp 0 knows it" if is_only_0 else "some lanes know it"
                 raise AnswerError(
                     f"thread {others[0]} has {numbers[others[0]]:.3g} for {name}, and thread 0 has "
-                    f"{numbers[0]:.3g}: only some lanes know it, and all must"
+                    f"{numbers[0]:.3g}: only {who}, and all must"
                 )
 
 

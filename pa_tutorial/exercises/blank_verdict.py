@@ -15,6 +15,7 @@ from pa_tutorial.checks.progress import with_progress
 from pa_tutorial.checks.running import Trial, one_thread, torch_settings_kept
 from pa_tutorial.exercises import sizes
 from pa_tutorial.exercises.blank import Blank
+from pa_tutorial.exercises.blank_cases import partition_size_of
 from pa_tutorial.exercises.goal import show_goal
 from pa_tutorial.exercises.my_kernel import saved_of
 from pa_tutorial.exercises.ours import BACKENDS, SET, is_ours, is_unfinished
@@ -188,7 +189,8 @@ def told(
     at = first_place(wrong)
     with redirect_stdout(io.StringIO()):
         writer = last_writer(blank, trial, function, wrong.quantity, at)
-    lines = [first_wrong(wrong, at, scores.expected, trial.problem, writer)]
+    size = partition_size_of(trial.problem) if trial.name.endswith("in partitions") else 0
+    lines = [first_wrong(wrong, at, scores.expected, trial.problem, writer, size)]
     if trial.problem.dtype == torch.bfloat16:
         lines.append(AS_BITS)
     if writer not in ("", NOBODY):
@@ -241,7 +243,7 @@ def go_on(blank: Blank, function: Callable) -> Callable:
         return saved or made_here(blank, function, ours_of)
     print(f"{name}: right in all {len(blank.trials())} cases. The notebook goes on with yours.")
     if line := beside_right(blank, function, found.trial):
-        print(line)
+        print(in_its_own_lines(line, blank, function))
     return function
 
 

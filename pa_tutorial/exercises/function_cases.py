@@ -298,7 +298,10 @@ def bounds_trial(seq_len: int, partition_idx: int) -> Trial:
         bounds = kernel.bounds_of_partition.py_func
         found = called(bounds, partition_idx, seq_len)
         is_nested = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], tuple)
-        return whole_numbers(names, (found[0], *found[1]) if is_nested else found)
+        if not is_nested:
+            allowed = "two values, num_tokens and (start_block_idx, end_block_idx)"
+            raise AnswerError(f"it returned {reprlib.repr(found)}; it must return {allowed}")
+        return whole_numbers(names, (found[0], *found[1]))
 
     return number_trial(
         f"partition {partition_idx} of {seq_len} tokens, PARTITION_SIZE 16, BLOCK_SIZE 8",
@@ -309,12 +312,13 @@ def bounds_trial(seq_len: int, partition_idx: int) -> Trial:
 
 
 def early_maximum_trial(draw: int, beside: Functions) -> Trial:
-    """More partitions than threads, and the largest maximum is the first that its thread sees."""
-    num_partitions, early = 140, draw % 12
-    max_logits = torch.randn(1, 1, num_partitions, generator=seeded_torch(3, draw))
-    max_logits[..., early] = 9
+    """More partitions than threads, and the largest maximum is the first that its thread sees.
+    Behind them, max_logits has room for a longer sequence."""
+    num_partitions, room, early = 140, 150, draw % 12
+    max_logits = torch.randn(1, 1, room, generator=seeded_torch(3, draw))
+    max_logits[..., early], max_logits[..., num_partitions:] = 9, 1e30
     exp_sums = torch.ones_like(max_logits)
-    tmp_out = torch.ones(1, 1, num_partitions, 32, dtype=torch.float16)
+    tmp_out = torch.ones(1, 1, room, 32, dtype=torch.float16)
     seq_lens = torch.tensor([8 * num_partitions], dtype=torch.int32)
 
     def run(answer: Callable | None) -> tuple[float]:
@@ -323,12 +327,12 @@ def early_maximum_trial(draw: int, beside: Functions) -> Trial:
         out = torch.empty_like(tmp_out[:, :, 0])
         arguments = out, exp_sums, max_logits, tmp_out, seq_lens
         options = {"watch": REDUCED, "names": "max_logit", "max_turns": MOST_TURNS}
-        shared_bytes = 8 * num_partitions
+        shared_bytes = 8 * room
         report = launch(kernel, 1, NUM_THREADS, *arguments, shared_bytes=shared_bytes, **options)
         (seen,) = report.at(REDUCED)
         return (float(seen["max_logit"][0]),)
 
-    name = f"{num_partitions} partitions, the largest maximum in partition {early}"
+    name = f"{num_partitions} partitions, the largest maximum in partition {early}; then 1e30"
     return number_trial(name, ("max_logit",), run, (9,))
 
 

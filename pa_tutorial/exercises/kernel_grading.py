@@ -97,7 +97,7 @@ class Task:
         names = names_of(function_behind(kernel))
         report, out = self.launched(kernel)
         trace = report.trace
-        _require_all_written(trace, names[0], self.wanted, self.par(names))
+        _require_all_written(trace, names[0], self.wanted, (self.first or self).par(names))
         _require_numbers(out, names[0], self.wanted)
         pairs = zip(self.inputs, before, strict=True)
         if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
@@ -280,7 +280,8 @@ def _require_numbers(out: np.ndarray, name: str, wanted: np.ndarray) -> None:
     bad = np.isnan(out) & wanted
     if bad.any():
         first = _first(name, bad)
-        raise AnswerError(f"{first} is NaN: something was read that isn't part of the sequence")
+        why = "0 was divided by 0, or something was read that isn't part of the sequence"
+        raise AnswerError(f"{first} is NaN: {why}")
 
 
 def _first(name: str, where: np.ndarray) -> str:

@@ -13,7 +13,6 @@ par is a challenge.
 """
 
 import io
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -41,8 +40,8 @@ UNITS = {
 ADVICE = {
     "transactions": "Is each vec loaded at once?",
     "wavefronts": "Is each vec moved at once?",
-    "instructions": "In Numba, a float32 times an integer is a float64, and so is a number such as "
-    "0.5: convert it with float32(…).",
+    "instructions": "In Numba, a float32 times an integer is a float64, and so is 1 / x, or a "
+    "number such as 0.5: write float32(1) / x.",
 }
 
 
@@ -53,14 +52,17 @@ def beside_right(blank: Told, function: Callable, trial: Trial) -> str:
     """
     if not blank.par:
         return ""
-    best, mine = best_known(blank), taken(blank, trial, function)
+    trace, best = traced(trial, function), best_known(blank)
+    mine = costs(blank, trace)
     more = {name: number for name, number in mine.items() if number > best[name]}
     fewer = {name: number for name, number in mine.items() if number < best[name]}
     line = par_of(blank)
     if more:
-        is_ours = more.items() <= costs_of_ours(blank, 0).items()
-        like = ", like ours" if is_ours else ""
-        return f"{line} Yours takes {spoken(more)}{like}. A challenge: can you reach par?"
+        ours = costs_of_ours(blank, 0)
+        like = ", like ours" if more.items() <= ours.items() else ""
+        worse = [name for name in more if mine[name] > ours[name] and name.split()[-1] in ADVICE]
+        look = f"\nLook first at this: {dearest(blank, trace, worse[0])}" if worse else ""
+        return f"{line} Yours takes {spoken(more)}{like}. A challenge: can you reach par?{look}"
     return f"{line} Yours takes only {spoken(fewer)}." if fewer else f"{line} Yours is at par."
 
 
@@ -109,15 +111,28 @@ def require_par(blank: Told, trace: Trace, enough: Costs) -> None:
     the line that takes most."""
     for name, found in costs(blank, trace).items():
         if found > enough[name]:
-            these = accesses(within(trace, blank.function), name)
-            (place, _), *_ = Counter(these.records.place.tolist()).most_common(1)
-            site = trace.sites[place]
             raise AnswerError(
                 f"the answer is right, but thread block 0 takes {spoken({name: found})}; "
                 f"{enough[name]:,} {'is' if enough[name] == 1 else 'are'} enough\n"
-                f"line {site.line} of {site.function}:  {site.code}\n"
-                f"{ADVICE.get(name.split()[-1], '')}".rstrip()
+                f"{dearest(blank, trace, name)}"
             )
+
+
+def dearest(blank: Told, trace: Trace, name: str) -> str:
+    """The line that takes most of a quantity, the function's own if any does; and advice, of vecs
+    only where they are the task."""
+    these = accesses(within(trace, blank.function), name)
+    places = these.records.place
+
+    def cost(place: int) -> int:
+        return count(replace(these, records=these.records[places == place]), name)
+
+    found = np.unique(places).tolist()
+    own = [place for place in found if trace.sites[place].function == blank.function]
+    site = trace.sites[max(own or found, key=cost)]
+    unit = name.split()[-1]
+    advice = ADVICE.get(unit, "") if blank.required or unit == "instructions" else ""
+    return f"line {site.line} of {site.function}:  {site.code}\n{advice}".rstrip()
 
 
 def taken(blank: Told, trial: Trial, answer: Callable | None) -> Costs:

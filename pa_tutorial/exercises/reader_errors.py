@@ -1,7 +1,7 @@
 """An error for the reader whose function raised it: what it means, where, what to ask oneself."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pa_tutorial.checks.running import describe
 from pa_tutorial.exercises.blank import Blank, all_blanks
@@ -21,13 +21,14 @@ ADVICE = {
     r"does not know a (list|dict|set|gen)": "A kernel has none: a running sum is a number, and "
     "cuda.local.array has room for several.",
     r"does not know an f-string": "`print(a, b)` prints numbers.",
-    r"has no value here": "The check looks at these variables at the marks: keep their names.",
+    r"has no value here": "The check looks at it at a mark: keep its name.",
 }
 # What a reader can't use: our names of errors, places in our files (the line is quoted below).
 NOT_FOR_READERS = (
     r"^it raised (SimtError|Unsupported|RuntimeError|KernelFileError): ",
     r"^it raised ValueError: watch: ",
-    r"^it raised KeyError: (?='.* has no value)",
+    r"^it raised KeyError: '(?=.* has no value)",
+    r"(?<=has no value here); these have: .*",
     r"(?<!:) \((?:[^()]|\([^()]*\))*, line \d+\)(?=:)",
     r"\w+\.<locals>\.",
     r"\n.* of launch_.*",
@@ -65,11 +66,18 @@ def in_its_own_lines(message: str, blank: Blank, function: Callable) -> str:
     message = re.sub(rf"line (\d+) of {name}: +(.*)", own, message)
     message = re.sub(r"\n +line \d+ of _\w+: .*", "", message)  # of to_float and the like
     message = re.sub(rf"line \d+ of (?!{name}:)(\w+): +.*", r"in \1", message)
-    return re.sub(r"\bin (\w+)$", lambda found: place(found[1], blank), message, flags=re.M)
+    message = "\n".join(dict.fromkeys(message.splitlines()))  # the lines of another function
+    return re.sub(r"\bin (\w+)$", lambda found: place(found[1], blank, lines), message, flags=re.M)
 
 
-def place(name: str, blank: Blank) -> str:
-    return f"in {name}, which you write later" if comes_later(name, blank) else f"in {name}"
+def place(name: str, blank: Blank, lines: Sequence[str]) -> str:
+    """Another function, and the line of the reader's function that calls it, if only one does."""
+    if comes_later(name, blank):
+        return f"in {name}, which you write later"
+    calls = [n for n, line in enumerate(lines) if re.search(rf"^[^#]*\b{name}\(", line)]
+    if len(calls) != 1:
+        return f"in {name}"
+    return f"in {name}, called in line {calls[0] + 1} of {blank.function}: {lines[calls[0]]}"
 
 
 def comes_later(name: str, blank: Blank) -> bool:

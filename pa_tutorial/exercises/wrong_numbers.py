@@ -1,7 +1,7 @@
 """A wrong number in words: which it is, what can be seen in it, and who wrote it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.function_cases import EMPTY
 from pa_tutorial.exercises.reader_errors import comes_later, in_its_own_lines
+from pa_tutorial.kernels.v1 import NUM_THREADS
 from simt import Trace
 
 # quantity -> what it is called, and what it has one of per token, element, …
@@ -78,12 +79,18 @@ def first_place(wrong: Comparison) -> Place:
 
 
 def first_wrong(
-    wrong: Comparison, at: Place, scores: np.ndarray, problem: DecodeProblem, writer: str
+    wrong: Comparison,
+    at: Place,
+    scores: np.ndarray,
+    problem: DecodeProblem,
+    writer: str,
+    partition_size: int,
 ) -> str:
     """A sentence about the first wrong number.
 
-    scores  [num_seqs, num_heads, longest]: the right ones
-    writer  of the number: see last_writer
+    scores          [num_seqs, num_heads, longest]: the right ones
+    writer          of the number: see last_writer
+    partition_size  0: there are no partitions
     """
     what, unit = WORDS[wrong.quantity]
     sequence, head, place = at
@@ -93,19 +100,24 @@ def first_wrong(
         return f"no thread wrote the {what}{of} {where}"
     found, wanted = told_apart(actual[place], expected[place], 3)
     sentence = f"the {what}{of} should be {wanted}, is {found} {where}"
-    if not unit:
-        seen = of_one_number(wrong.quantity, actual[0], expected[0], scores[sequence, head])
-    elif np.isnan(actual[place]):
-        tail = problem.seq_lens[sequence] % problem.block_size
-        seen = f": {why_nan(wrong.quantity, has_empty_slots=tail > 0)}"
+    num_empty = -problem.seq_lens[sequence] % problem.block_size
+    if np.isnan(actual[place]):
+        seen = f": {why_nan(wrong.quantity, num_empty > 0, partition_size > 0)}"
+    elif not unit:
+        tokens = scores[sequence, head, : problem.seq_lens[sequence]]
+        size = partition_size or len(tokens)
+        parts = np.split(tokens, range(size, len(tokens), size))
+        seen = of_one_number(wrong.quantity, actual[0], expected[0], parts, num_empty)
     else:
         seen = pattern(actual, expected, place, unit)
         seen += whose(actual, expected, place, unit, wrong.expected[..., place])
     return sentence + (seen or of_heads(~(wrong.errors[sequence] <= wrong.bound)))
 
 
-def why_nan(quantity: str, has_empty_slots: bool) -> str:
+def why_nan(quantity: str, has_empty_slots: bool, has_partitions: bool) -> str:
     """Where NaN may come from."""
+    if has_partitions and quantity in ("qk_max", "exp_sum"):
+        return "something was read that isn't there, such as a partition after the sequence's last"
     division = "0 was divided by 0, or " if quantity in ("logits", "out") else ""
     slots = "a slot without a token or " if has_empty_slots else ""
     return f"{division}something was read that isn't there, such as {slots}a block of no sequence"
@@ -138,28 +150,64 @@ def whose(
     return ""
 
 
-def of_one_number(quantity: str, actual: float, expected: float, scores: np.ndarray) -> str:
-    """What can be seen in the largest score or the sum of the exponentials, given all scores."""
+def of_one_number(
+    quantity: str, actual: float, expected: float, parts: Sequence[np.ndarray], num_empty: int
+) -> str:
+    """What can be seen in the largest score or the sum of the exponentials, given all scores.
+
+    parts      the scores of each partition
+    num_empty  slots without a token, in the last block
+    """
+    if actual == math.inf:
+        return ": exp is too large for a float32, as if a score were more than the maximum"
+    if actual <= -FLT_MAX and quantity == "exp_sum":
+        return ": as if -FLT_MAX was added; lanes without a sum must add 0"
     if actual == -FLT_MAX:
         return ", which is -FLT_MAX: no score was compared with it"
-    if not np.isfinite(actual):
-        return ": exp is too large for a float32, as if a score were more than the maximum"
-    there = scores[np.isfinite(scores)]
-    if quantity == "qk_max":
-        if is_near(np.exp(there - there.max()).sum(), actual):
-            return "; it is the sum of the exponentials"
-        near = np.flatnonzero(is_near(scores, actual))
-        return f"; it is the score of token {near[0]}" if len(near) else ""
-    if is_near(np.exp(there).sum(), actual):
-        return "; it is the sum of exp(score), without the maximum"
-    if len(near := np.flatnonzero(is_near(np.exp(there - there.max()), actual))):
-        return f"; it is the exponential of token {near[0]} alone"
+    if actual < -FLT_MAX:
+        return ": several -FLT_MAX were added, or nothing was compared with -inf"
+    with np.errstate(all="ignore"):
+        likely = likely_numbers(parts, num_empty)[quantity]
+    for words, numbers in likely.items():
+        hits = np.flatnonzero(is_near(numbers, actual) & ~is_near(numbers, expected))
+        if len(hits):
+            return f"; {words.format(hits[0])}"
     ratio = actual / expected
-    is_whole = ratio > 1.5 and is_near(np.array(ratio), round(ratio))
+    is_whole = quantity == "exp_sum" and ratio > 1.5 and is_near(ratio, round(ratio))
     return f"; it is {ratio:.3g} times what it should be" if is_whole else ""
 
 
-def is_near(numbers: np.ndarray, number: float) -> np.ndarray:
+def likely_numbers(
+    parts: Sequence[np.ndarray], num_empty: int
+) -> dict[str, dict[str, np.ndarray | float]]:
+    """quantity -> what may be where it should -> the number, or several; {}: which of them"""
+    tokens, maxima = np.concatenate(parts), np.array([part.max() for part in parts])
+    sums = np.array([np.exp(part - part.max()).sum() for part in parts])
+    largest, exps = tokens.max(), np.exp(tokens - tokens.max())
+    swapped = np.exp(largest - tokens).sum(), sums @ np.exp(largest - maxima)
+    empty = num_empty * np.exp(-largest)
+    first = np.float32(exps[:NUM_THREADS].sum())  # small ones are 0, as in a kernel
+    return {
+        "qk_max": {
+            "it is the sum of the exponentials": exps.sum(),
+            "it is the sum of the exponentials in partition {}": sums,
+            "it is the maximum of partition {} alone": maxima,
+            "it is the score of token {}": tokens,
+        },
+        "exp_sum": {
+            "it is the largest score": largest,
+            "it is 1 / the sum": 1 / exps.sum(),
+            "it is the sum of exp(score), without the maximum": np.exp(tokens).sum(),
+            f"as if tokens from {NUM_THREADS} on didn't count": first,
+            f"as if the {num_empty} slots without a token counted": exps.sum() + empty,
+            "it is the plain sum of the partitions' own sums": sums.sum(),
+            "as if the maximum came first in exp(… - …)": np.array(swapped),
+            "it is the exponential of token {} alone": exps,
+        },
+    }
+
+
+def is_near(numbers: np.ndarray | float, number: float) -> np.ndarray | bool:
     """Equal but for rounding in float16 and less."""
     return np.abs(numbers - number) <= 1e-3 * abs(number)
 

@@ -141,7 +141,7 @@ def draw_line(
     color: str,
     wide: float,
 ) -> None:
-    """A box for neighbouring elements of the same threads, each so wide; empty if there are none."""
+    """A box for neighbouring elements of the same threads, so wide each; empty if none do."""
     for run, owned, is_wrong in runs(elements, threads, wrong):
         x = LABEL + (run[0] - elements[0]) * wide
         shade = style.lighter(color, 0.4 + 0.3 * (owned[0] % 2)) if owned else style.EMPTY

@@ -1,6 +1,7 @@
 """What a reader is told about a function that can't be tried, or that raises."""
 
 import ast
+import re
 from itertools import count
 
 import IPython
@@ -62,6 +63,12 @@ def test_a_mark_that_is_missing_is_named() -> None:
     blank = all_blanks()["paged_attention_v1"]
     function = function_of(blank, blank.source.replace("    # mark: rows\n", ""))
     assert "mark: rows" in verdict(blank, function)
+
+
+def test_a_variable_with_another_name_is_named() -> None:
+    blank = all_blanks()["reduce_partitions"]
+    text = re.sub(r"\bmax_logit\b", "largest", blank.source)
+    assert "\n  max_logit has no value here\n" in verdict(blank, function_of(blank, text))
 
 
 @pytest.mark.parametrize("name", ["load_key", "write_rows", "merged_output"])

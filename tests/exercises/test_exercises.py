@@ -47,6 +47,7 @@ def test_stub_is_not_yet(exercise: Exercise) -> None:
     assert result.passed == 0
     assert "not yet" in str(result)
     assert "not written yet" in result.first_failure.diagnosis
+    assert str(result).count("\n") == 1  # the reason, once
 
 
 @each_wrong

@@ -63,6 +63,62 @@ WRONG = {
         "by itself, on blocks (1, 2) of the worked example: logits begins with token 8",
     ),
     "a quotient": ("group_sizes", "HEAD_SIZE //", "HEAD_SIZE /", "so divide by `//`, not by `/`"),
+    "added, not compared": (
+        *("warp_max", "value = max(value, cuda", "value += (cuda"),
+        "is -inf (sequence 0, head 0): several -FLT_MAX were added",
+    ),
+    "lanes without a sum": (
+        *("block_sum", "lane < NUM_WARPS else float32(0)", "lane < 1 else float32(-FLT_MAX)"),
+        "as if -FLT_MAX was added; lanes without a sum must add 0",
+    ),
+    "only warp 0": (
+        *("block_max", "if lane < NUM_WARPS", "if thread_idx < NUM_WARPS"),
+        "only warp 0 knows it, and all must",
+    ),
+    "past the slots": (
+        *("scores_to_weights", "num_tokens, NUM_THREADS", "logits.size, NUM_THREADS"),
+        "reads logits[16], but the sequence has 11 tokens, in blocks of 8\n  line 6 of scores_to",
+    ),
+    "empty slots count": (
+        *("scores_to_weights", "num_tokens, NUM_THREADS", "num_tokens + 5, NUM_THREADS"),
+        "as if the 5 slots without a token counted",
+    ),
+    "no loop": (
+        *("scores_to_weights", "num_tokens, NUM_THREADS", "min(num_tokens, 128), NUM_THREADS"),
+        "as if tokens from 128 on didn't count",
+    ),
+    "the inverse": (
+        *("scores_to_weights", "return exp_sum", "return inv_sum"),
+        "it is 1 / the sum",
+    ),
+    "three numbers": (
+        *("bounds_of_partition", "(start_block_idx, start_block_idx + num_blocks)", "0, 2"),
+        "returned (11, 0, 2); it must return two values, num_tokens and (start_block_idx, end_bl",
+    ),
+    "a sum for a maximum": (
+        *("paged_attention_v2", "partition_idx] = qk_max", "partition_idx] = exp_sum"),
+        "is 4.85 (sequence 0, head 0); it is the sum of the exponentials in partition 0",
+    ),
+    "no maximum of all": (
+        *("largest_of_partitions", "block_max(red_smem, max_logit, 1, thread_idx)", "max_logit"),
+        "it is the maximum of partition 0 alone",
+    ),
+    "partitions of a longer sequence": (
+        *("largest_of_partitions", "num_partitions, NUM_", "max_logits.size, NUM_"),
+        "max_logit should be 9, is 1e+30",
+    ),
+    "no factor": (
+        *("rescaled_sums", " * math.exp(shared_max_logits[i] - max_logit)", ""),
+        "it is the plain sum of the partitions' own sums",
+    ),
+    "the other sign": (
+        *("rescaled_sums", "shared_max_logits[i] - max_logit", "max_logit - shared_max_logits[i]"),
+        "as if the maximum came first in exp",
+    ),
+    "more partitions than there are": (
+        *("reduce_partitions", "(seq_lens[seq_idx] + PARTITION_SIZE - 1) // PARTITION_SIZE"),
+        *("max_logits.shape[2]", "isn't there, such as a partition after the sequence's last"),
+    ),
 }
 LATER = "fill_logits", "scores_to_weights", "add_values", "write_output"
 
@@ -75,6 +131,23 @@ def test_the_first_wrong_number_is_named(name: str, right: str, wrong: str, says
     words = verdict(blank, function_of(blank, text))
     assert says in words
     assert not [other for other in LATER if other != name and f"in {other}" in words]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "function"),
+    [
+        ("qk_max, num_tokens", "qk_max, seq_len", "scores_to_weights"),
+        ("tmp_out[seq_idx, head_idx, partition_idx]", "tmp_out[seq_idx, head_idx]", "write_rows"),
+    ],
+)
+def test_a_call_that_leads_to_a_finding_is_shown(right: str, wrong: str, function: str) -> None:
+    blank = all_blanks()["paged_attention_v2"]
+    text = blank.source.replace(right, wrong)
+    words = verdict(blank, function_of(blank, text))
+    assert words.count(f"in {function}") == 1
+    call = next(line.strip() for line in text.splitlines() if f"{function}(" in line)
+    line = [one.strip() for one in text.splitlines()].index(call) + 1
+    assert f"in {function}, called in line {line} of paged_attention_v2: {call}\n" in words
 
 
 def test_a_function_that_comes_later_is_said_to() -> None:

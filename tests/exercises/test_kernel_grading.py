@@ -76,7 +76,11 @@ WRONG = {
     "conflicts": (CONFLICTS, {"through_shared": True}, r"128 .*, where 4 would .*: s\[t, i\]"),
     "warps": (ONE_WARP, {"threads": 64, "busy_warps": 2}, "only 1 of 2 warps write to out"),
     "out read": (loop("out[i] += a[i]"), {}, r"init: .* reads out"),
-    "NaN": (loop("out[i] = a[i + 1]"), {"inputs": (WITH_NAN,)}, r"out\[63\] is NaN: something was"),
+    "NaN": (
+        loop("out[i] = a[i + 1]"),
+        {"inputs": (WITH_NAN,)},
+        r"out\[63\] is NaN: 0 was divided by 0, or something was",
+    ),
     "race": ("for i in range(64):\n    out[i] = a[i]", {}, "race"),
     "must stay": (COPY, {"expected": BUT_40}, r"out\[40\] was written; it must stay as it is"),
     "blocks": (BLOCKS, {"enough": {1: Enough(8, 1)}, "grid": (2,)}, "2 memory .* for a; 1 is"),

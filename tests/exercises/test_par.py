@@ -77,6 +77,15 @@ def block_max(red_smem, value, smallest_mask, thread_idx):
     cuda.syncthreads()
     return warp_max(red_smem[thread_idx % NUM_WARPS], NUM_WARPS // 2, 1)  # all lanes find it
 ''',
+    "block_sum": '''
+@cuda.jit(device=True)
+def block_sum(red_smem, value, thread_idx):
+    value = warp_sum(value, WARP_SIZE // 2)
+    if thread_idx % WARP_SIZE == 0:
+        red_smem[thread_idx // WARP_SIZE] = value
+    cuda.syncthreads()
+    return warp_sum(red_smem[thread_idx % NUM_WARPS], NUM_WARPS // 2)
+''',
     "scores_to_weights": '''
 @cuda.jit(device=True)
 def scores_to_weights(logits, red_smem, qk_max, num_tokens, thread_idx):
@@ -225,12 +234,23 @@ def test_a_right_answer_that_costs_too_much_is_not_enough(name: str) -> None:
     assert says in words
 
 
-@pytest.mark.parametrize("name", ["qk_dot", "scores_to_weights"])
-def test_float64_is_a_challenge_elsewhere(name: str, capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("name", "line", "code"),
+    [
+        ("qk_dot", 6, "qk += to_float(q_vecs[j, e]) * k_vecs[j, e]"),
+        ("scores_to_weights", 7, "exp_sum += logits[i]"),
+    ],
+)
+def test_float64_is_a_challenge_elsewhere(
+    name: str, line: int, code: str, capsys: pytest.CaptureFixture
+) -> None:
     blank = all_blanks()[name]
     mine = function_of(blank, blank.source.replace("float32(0)", "0.0", 1))
     assert attempt(name, mine) is mine
-    assert "in float64. A challenge" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "in float64. A challenge" in said
+    assert f"Look first at this: line {line} of {name}: {code}\n" in said
+    assert said.endswith("write float32(1) / x.\n")
 
 
 # The goal ----------------------------------------------------------------------------------------
