@@ -8,7 +8,7 @@ import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType, ModuleType
 
 import numpy as np
 import torch
@@ -102,21 +102,17 @@ def namespace_of(file: str, mine: Functions, **sizes: object) -> ModuleType:
     return BACKENDS[file].with_functions(**mine).namespace(**sizes)
 
 
-def left_by(
-    around: ModuleType, kernel: Callable, name: str, *inputs: object, shared_bytes: int = 0
-) -> np.ndarray:
-    """What is in an array when a kernel of ours ends that calls a function of a namespace; NaN:
-    never written."""
+def left_by(kernel: Callable, name: str, *inputs: object, shared_bytes: int = 0) -> np.ndarray:
+    """What is in an array when a kernel ends; NaN: never written."""
     options = {"watch": "end", "names": name, "max_turns": MOST_TURNS}
-    options["shared_bytes"] = shared_bytes
-    report = launch(put_in(around, kernel), 1, NUM_THREADS, *inputs, **options)
+    report = launch(kernel, 1, NUM_THREADS, *inputs, shared_bytes=shared_bytes, **options)
     return report.at("end")[0][name].astype(float).filled(np.nan)
 
 
-def put_in(around: ModuleType, kernel: Callable) -> Callable:
-    """A kernel of ours that calls the functions of a namespace."""
-    plain = kernel.py_func
-    return cuda.jit(FunctionType(plain.__code__, vars(around), plain.__name__))
+def calling(kernel: Callable, file: str, mine: Functions, **sizes: object) -> Callable:
+    """A kernel of ours, among the functions of a file's kernel, which it calls."""
+    mine = {**mine, file: (*mine.get(file, ()), kernel)}
+    return getattr(namespace_of(file, mine, **sizes), kernel.py_func.__name__)
 
 
 @cuda.jit
@@ -135,7 +131,7 @@ def query_trial(file: str, whole: Trial, **sizes: object) -> Trial:
     def run(answer: Callable | None) -> np.ndarray:
         require_written(answer)
         q, mine = torch.arange(ours.HEAD_SIZE).to(ours.DTYPE), with_answer({}, file, answer)
-        return left_by(namespace_of(file, mine, **sizes), call_load_query, "q_vecs", q).ravel()
+        return left_by(calling(call_load_query, file, mine, **sizes), "q_vecs", q).ravel()
 
     names = [f"q_vecs{[*place]}" for place in places]
     name = f"by itself, where q[d] is d; HEAD_SIZE {ours.HEAD_SIZE}"
@@ -160,8 +156,8 @@ def key_trial(file: str, whole: Trial) -> Trial:
         pieces, slots, elements = np.ogrid[: HEAD_SIZE // X, :BLOCK_SIZE, :X]
         k_cache = torch.tensor(100 * slots + pieces * X + elements).half()[None, None]
         inputs = k_cache, np.int32(0), np.int32(slot)
-        around = namespace_of(file, with_answer({}, file, answer))
-        return left_by(around, call_load_key, "k_vecs", *inputs)[:WARP_SIZE].ravel()
+        kernel = calling(call_load_key, file, with_answer({}, file, answer))
+        return left_by(kernel, "k_vecs", *inputs)[:WARP_SIZE].ravel()
 
     names = [f"k_vecs[{vec}, {e}] of thread {t}" for t, vec, e in places]
     name = f"by itself, in slot {slot}, where element d of slot s is 100 s + d"
@@ -189,10 +185,11 @@ def range_trial(file: str, draw: int, beside: Functions) -> Trial:
 
     def run(answer: Callable | None) -> np.ndarray:
         require_written(answer)
-        around, step = namespace_of(file, with_answer(beside, file, answer)), problem.paged("vllm")
+        kernel = calling(call_fill_logits, file, with_answer(beside, file, answer))
+        step = problem.paged("vllm")
         inputs = step.q[0, 0], step.k_cache, step.block_tables[0], np.int32(seq_len)
         inputs, size = (*inputs, np.float32(step.scale)), 4 * BLOCK_SIZE
-        return left_by(around, call_fill_logits, "logits", *inputs, shared_bytes=size)
+        return left_by(kernel, "logits", *inputs, shared_bytes=size)
 
     names = [f"logits[{i}]" for i in range(BLOCK_SIZE)]
     name = "by itself, on blocks (1, 2) of the worked example: logits begins with token 8"
@@ -212,7 +209,7 @@ def exchange_trial(file: str, draw: int) -> Trial:
 
     def run(answer: Callable | None) -> np.ndarray:
         require_written(answer)
-        kernel = put_in(namespace_of(file, with_answer({}, file, answer)), call_warp_max)
+        kernel = calling(call_warp_max, file, with_answer({}, file, answer))
         out = torch.full_like(values, torch.nan)
         launch(kernel, 1, WARP_SIZE, out, values, max_turns=MOST_TURNS)
         return out.numpy()
