@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -201,7 +200,7 @@ def warm_up(
     inputs: Callable[..., tuple] = lambda a, rng: (a,),
     axes: tuple[str, ...] = ("element",),
     is_drawn: bool = True,
-    hints: Mapping[str, str] = MappingProxyType({}),
+    hints: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Exercise:
     """A kernel of one to three lines. The notebook draws its first case, if is_drawn.
@@ -212,7 +211,7 @@ def warm_up(
     hints     those of Task; the others mean what the first case's failure means
     options   those of Task
     """
-    options["hints"] = {"race": cases[0][2], "memory": cases[0][2], **hints}
+    options["hints"] = {"race": cases[0][2], "memory": cases[0][2], **(hints or {})}
 
     def task(draw: int, grid: tuple[int, ...], num_threads: int, shape: tuple[int, ...]) -> Task:
         rng, size = seeded(num_threads, draw), math.prod(shape)
