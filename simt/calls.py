@@ -86,6 +86,7 @@ class Calls(Expressions):
         may_interact = is_atomic and is_used and not self._is_shared(node.args[0])
         self.program.called.add(f"used {name}" if may_interact else name)
         if name not in INDEXED or len(node.args) < 2:
+            self._must_match(node, function)
             arguments = [self.translate(a) for a in node.args]
             return lambda frame: function(frame, place, *[a(frame) for a in arguments])
         base, index = self.translate(node.args[0]), self.index(node.args[1])
@@ -98,6 +99,15 @@ class Calls(Expressions):
             return function(frame, place, array, index(frame, array), *[v(frame) for v in values])
 
         return atomic
+
+    def _must_match(self, node: ast.Call, function: Callable) -> None:
+        takes = signature(function)
+        try:
+            takes.bind(None, None, *node.args)  # the first two are the frame and the place
+        except TypeError:
+            names = ", ".join([*takes.parameters][2:])
+            why = f"{ast.unparse(node.func)} takes ({names})"
+            raise self.source.unsupported(node, why) from None
 
     def _is_shared(self, node: ast.expr) -> bool:
         """Is it certainly a shared array of this function?"""

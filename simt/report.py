@@ -12,7 +12,7 @@ from simt.tracebacks import ShortInNotebooks
 
 # What to ask oneself about a finding.
 ADVICE = {
-    "init": "Is it the right place? If so, it needs a first value.",
+    "init": "Should this thread read there at all? If so, it needs a value first.",
     "race": "Is a barrier missing between the two, or should only one thread do this?",
     "race within a line": "Is the index right, so that each thread has elements of its own? If "
     "threads share one, is a barrier missing, or cuda.atomic?",
@@ -61,11 +61,15 @@ class Finding:
     other_instruction: int | None = None
 
     def __str__(self) -> str:
+        return self.advised(ADVICE.get(self.kind, ""))
+
+    def advised(self, advice: str) -> str:
+        """In words, with this advice in place of what usually helps."""
         lines = [f"{self.check}: {self.what}", *_quote(self.site)]
         if self.other_site and self.other_site != self.site:
             lines += _quote(self.other_site)
-        if self.kind in ADVICE:
-            lines.append(f"  {ADVICE[self.kind]}")
+        if advice:
+            lines.append(f"  {advice}")
         return "\n".join(lines + _outside(self))
 
     @property
@@ -137,7 +141,7 @@ def _fits_swapped(finding: Finding, index: int, size: int) -> bool:
 
 def _cause(index: int, size: int) -> str:
     if index < 0:
-        return "Usually the first element has no neighbour before it, so it needs an `if`."
+        return "A negative index counts from the end, as in Python. Should this thread skip it?"
     if index == size:
         return "Usually a bound is off by one, or a `%` or an `if` is missing."
     return "Usually it counts something other than this axis: a `//`, a `%` or an `if` is missing."

@@ -105,25 +105,25 @@ def _must_be(what: str, value: Value, kinds: str) -> None:
 def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Callable:
     """A shuffle; `source` says which lane of its warp each lane reads from."""
 
-    def shuffle(frame: Frame, place: int, mask: Value, value: Value, by: Value) -> Value:
+    def shuffle(frame: Frame, place: int, lanes: Value, value: Value, d: Value) -> Value:
         if dtype_of(value) not in SHUFFLED:
             raise Misuse(f"{name} moves int32, int64, float32 and float64, not {dtype_of(value)}")
-        _must_be(f"the mask of {name}", mask, "iu")
-        _must_be(f"the third argument of {name}", by, "iu")
-        gang, lanes = frame.gang, frame.lanes
-        check_mask(frame, place, mask, name)
+        _must_be(f"the mask of {name}", lanes, "iu")
+        _must_be(f"the third argument of {name}", d, "iu")
+        gang, here = frame.gang, frame.lanes
+        check_mask(frame, place, lanes, name)
         if gang.machine.shuffles_order_memory:
-            order_memory(frame, mask)
+            order_memory(frame, lanes)
         lane = gang.threads % WARP_SIZE
-        wanted = source(lane, by)
+        wanted = source(lane, d)
         wanted = np.where((wanted < 0) | (wanted >= WARP_SIZE), lane, wanted)
         sources = np.arange(gang.width) - lane + wanted
         note(frame, place, "shuffle", wanted)
         exists = sources < gang.width
         sources = np.where(exists, sources, np.arange(gang.width))
-        masks = np.asarray(mask).astype(np.int64)
+        masks = np.asarray(lanes).astype(np.int64)
         unnamed = (masks >> wanted) & 1 == 0
-        silent = lanes.where(~exists | ~lanes.flags[sources] | unnamed)
+        silent = here.where(~exists | ~here.flags[sources] | unnamed)
         if silent.count and gang.machine.sync:
             reader = silent.numbers[0]
             asked = gang.machine.thread_name(
@@ -133,7 +133,7 @@ def _shuffle(name: str, source: Callable[[np.ndarray, Value], np.ndarray]) -> Ca
             gang.find("sync", place, reader, f"reads with {name} from {asked}, which {why}")
         if not isinstance(value, np.ndarray):
             return value
-        return np.where(lanes.flags[sources], value[sources], value)
+        return np.where(here.flags[sources], value[sources], value)
 
     return shuffle
 

@@ -96,7 +96,14 @@ def verdict(case: CaseResult) -> str:
 
 
 def rows(result: Result) -> list[tuple[str, str, str, bool]]:
-    """(case, what it isolates, verdict, passed); neighbours that isolate the same share one."""
+    """(case, what it isolates, verdict, passed); neighbours that isolate the same share one.
+
+    If every case fails, the first stands for all: the report is about it.
+    """
+    first, *others = result.cases
+    if not result.passed and len(others) > 1:
+        row = first.name, first.isolates, verdict(first), False
+        return [row, (f"and {len(others)} more", "", "", False)]
     table = []
     for (isolates, passed), group in groupby(
         result.cases, key=lambda case: (case.isolates, case.passed)
@@ -137,7 +144,7 @@ def as_text(result: Result) -> str:
     lines = [headline(result)]
     for name, isolates, text, passed in table:
         mark = "ok  " if passed else "FAIL"
-        lines.append(f"  {mark} {name:{name_width}}  {isolates:{isolates_width}}  {text}")
+        lines.append(f"  {mark} {name:{name_width}}  {isolates:{isolates_width}}  {text}".rstrip())
     if result.first_failure:
         lines += ["", result.first_failure.report()]
     return "\n".join(lines)

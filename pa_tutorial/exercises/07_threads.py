@@ -126,6 +126,7 @@ HEADS = warm_up(
     ],
     lambda q, scale: scale * q,
     inputs=lambda q, rng: (q, np.float32(0.5)),
+    hints={"init": "out holds nothing yet, so there is nothing in it to multiply."},
     axes=("sequence", "head", "element"),
 )
 
@@ -207,6 +208,11 @@ SUM = warm_up(
         ("two_warps", "64 threads, six rounds", _TREE, ONE, 64, (64,)),
     ],
     lambda a: a.sum(keepdims=True),
+    hints={
+        "race": "Before a round, who has written the element `half` further on?",
+        "race within a line": "In one round, which elements change, and which are only read?",
+        "init": "Which threads have an element `half` further on to add?",
+    },
 )
 
 

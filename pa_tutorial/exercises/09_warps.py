@@ -44,6 +44,12 @@ GATHER_CASES = (
 )  # fmt: skip
 
 
+GATHER_HINTS = {
+    "race": "Each element of out belongs to one thread: which one does thread t take next?",
+    "memory": "How many elements does out have, and how many tokens does a block have?",
+}
+
+
 def gather_task(
     draw: int, num_threads: int, num_tokens: int, head_size: int, block_size: int
 ) -> Task:
@@ -58,7 +64,8 @@ def gather_task(
     expected = cache[table[:used]].reshape(-1, head_size)[:num_tokens]
     enough = Enough.of(expected.size, times_full_warps=1 if head_size % WARP_SIZE == 0 else 2)
     warps = min(num_threads // WARP_SIZE, 2)
-    return Task(num_threads, (cache, table), expected, {0: enough, 1: enough}, warps)
+    both, hints = {0: enough, 1: enough}, GATHER_HINTS
+    return Task(num_threads, (cache, table), expected, both, warps, hints=hints)
 
 
 GATHER = Exercise(
@@ -121,11 +128,12 @@ def transpose_tokens(out, a):
     ### END SOLUTION
 
 
+_ROWS = "Rows of a come in, columns of the tile go out, and each warp takes its own."
 _WAIT = "A thread reads what other threads have written, or overwrites what others still read."
 _SHARE = "Some warps have one more token or dim than others, but all must reach the barrier."
 TRANSPOSE_CASES = (
     # name, what it isolates, what its failure means, threads, head_size
-    ("one_warp", "one tile", "Rows of a come in, columns of the tile go out.", 32, 32),
+    ("one_warp", "one tile", _ROWS, 32, 32),
     ("many_warps", "128 threads, two tiles", _WAIT, 128, 64),
     ("many_tiles", "128 threads, head size 96", _WAIT, 128, 96),
     ("a_row_too_many", "992 threads: 32 tokens for 31 warps", _SHARE, 992, 64),
@@ -138,7 +146,8 @@ def transpose_task(draw: int, num_threads: int, head_size: int) -> Task:
     a = seeded(head_size, draw).standard_normal((32, head_size), dtype=np.float32)
     enough = dict.fromkeys((0, 1), Enough.of(a.size))
     warps = min(num_threads // WARP_SIZE, 2)
-    return Task(num_threads, (a,), a.T.copy(), enough, warps, through_shared=True)
+    hints = {"race": _WAIT, "race of two writes": _ROWS, "memory": _ROWS}
+    return Task(num_threads, (a,), a.T.copy(), enough, warps, through_shared=True, hints=hints)
 
 
 TRANSPOSE = Exercise(

@@ -15,7 +15,7 @@ from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.par import spoken
 from pa_tutorial.exercises.random_inputs import seeded
 from pa_tutorial.exercises.texts import YOUR_CODE
-from simt import Report, Trace, global_traffic, launch, shared_traffic
+from simt import Finding, Report, SimtError, Trace, global_traffic, launch, shared_traffic
 from simt.gpus import WARP_SIZE
 from simt.names import function_behind, names_of
 from simt.tables import Table
@@ -54,6 +54,7 @@ class Task:
     through_shared  every element of out must pass through shared memory, without bank conflicts
     shared_bytes    size of the dynamic shared memory
     also            what more is asked of an answer that is right; it raises AnswerError
+    hints           what a finding's check or kind (simt.Finding) means here: "race" -> a hint
     bound           the largest error that passes; 0: the answer must be equal
     first           the first case, whose par is told before anything is written; None: this one
     """
@@ -68,6 +69,7 @@ class Task:
     shared_bytes: int = 0
     also: Callable[[Trace], None] | None = None
     grid: tuple[int, ...] = (1,)
+    hints: Mapping[str, str] = field(default_factory=dict)
     bound: float = BOUND
     first: "Task | None" = None
 
@@ -95,9 +97,15 @@ class Task:
         """
         before = [array.copy() for array in self.inputs]
         names = names_of(function_behind(kernel))
-        report, out = self.launched(kernel)
+        try:
+            report, out = self.launched(kernel)
+        except SimtError as error:
+            self._refuse(error.finding)
+            raise
         trace = report.trace
-        _require_all_written(trace, names[0], self.wanted, (self.first or self).par(names))
+        _require_all_written(trace, names[0], self.wanted, self.par(names))
+        if self.most_shuffles and not len(trace.only(kind="shuffle")):
+            raise AnswerError("there is no shuffle: no lane learns what another has found so far")
         _require_numbers(out, names[0], self.wanted)
         pairs = zip(self.inputs, before, strict=True)
         if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
@@ -106,6 +114,11 @@ class Task:
         if np.allclose(*pairs, rtol=BOUND, atol=BOUND):
             self._require_little(trace, names)
         return self.only_wanted(out)
+
+    def _refuse(self, finding: Finding) -> None:
+        """Raise AnswerError if a hint of the exercise says more than the simulator's advice."""
+        if hint := self.hints.get(finding.kind, self.hints.get(finding.check)):
+            raise AnswerError(f"{finding.advised('')}\ncheck this first: {hint}") from None
 
     def par(self, names: tuple[str, ...]) -> str:
         """What may be spent, in a sentence for whoever hasn't begun; empty if that is no matter."""
@@ -187,6 +200,7 @@ def warm_up(
     inputs: Callable[..., tuple] = lambda a, rng: (a,),
     axes: tuple[str, ...] = ("element",),
     is_drawn: bool = True,
+    hints: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Exercise:
     """A kernel of one to three lines. The notebook draws its first case, if is_drawn.
@@ -194,8 +208,10 @@ def warm_up(
     cases     (name, what it isolates, what its failure means, grid, threads, shape of a) each
     expected  expected(*inputs) -> out
     inputs    inputs(a, rng) -> the arrays of the launch; a holds different whole numbers
+    hints     those of Task; the others mean what the first case's failure means
     options   those of Task
     """
+    options["hints"] = {"race": cases[0][2], "memory": cases[0][2], **(hints or {})}
 
     def task(draw: int, grid: tuple[int, ...], num_threads: int, shape: tuple[int, ...]) -> Task:
         rng, size = seeded(num_threads, draw), math.prod(shape)

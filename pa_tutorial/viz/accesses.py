@@ -14,6 +14,7 @@ from simt.trace import TracedArray
 COLUMNS = 16  # elements of a line, at most; those of a shorter row have their own line
 MOST_LINES = {16: 4, 8: 6}
 LABEL = 4.2  # columns to the left of the elements
+AXES = {"k_cache": "block, head, piece, offset, place", "v_cache": "block, head, row, offset"}
 COLORS = {"q": style.Q, "k_cache": style.K, "v_cache": style.V, "out": style.OUT}
 
 Owners = dict[int, tuple[int, ...]]  # element, counted from the array's first -> its threads
@@ -64,9 +65,9 @@ def draw_accesses(
     array, color = traces["right"].the_array(), COLORS.get(name, style.QUIET)
     columns = columns_of(array)
     lines, wide = lines_from(next(iter(right)), max(touched), wrong, columns), COLUMNS / columns
-    figure, axes = style.new_figure(heading, 0.75 + 0.42 * len(lines))
+    figure, axes = style.new_figure(heading, 0.82 + 0.42 * len(lines))
     height = len(lines) + 0.6
-    board(axes, LABEL + COLUMNS + 0.05, 2 * height + 1.25)
+    board(axes, LABEL + COLUMNS + 0.05, 2 * height + 1.5)
     other = "ours" if is_right else "right"
     for top, words, threads, framed in (0, "yours", yours, wrong), (height, other, right, set()):
         write(axes, 0, top + 0.5, words, "left", weight="bold")
@@ -75,12 +76,9 @@ def draw_accesses(
             index = array.indices(array.address + elements[0] * array.dtype.itemsize)
             note(axes, LABEL - 0.3, y + 0.5, [*map(int, index)], "right", size=SMALL)
             draw_line(axes, y, elements, threads, framed, color, wide)
-    words = f"A number: the thread that {kind}s these elements"
-    if any(len(threads) > 1 for threads in yours.values()):
-        words += "; 4+: thread 4 and others"
-    words += ". Framed: wrong." if wrong else "."
-    note(axes, 0, 2 * height + 0.2, words, "left", size=SMALL)
-    note(axes, 0, 2 * height + 0.7, "[…]: the index of a line's first element", "left", size=SMALL)
+    several = any(len(threads) > 1 for threads in yours.values())
+    words = "; 4+: thread 4 and others" * several + ("; framed: wrong" if wrong else "")
+    caption(axes, 2 * height + 0.2, what, words)
     return figure
 
 
@@ -91,16 +89,24 @@ def draw_goal(trace: Trace, what: str) -> Figure:
     right, array = owners(trace), trace.the_array()
     columns = columns_of(array)
     lines, wide = lines_from(next(iter(right)), max(right), set(), columns), COLUMNS / columns
-    heading = f"The goal: which thread {kind}s which element of {name}"
-    figure, axes = style.new_figure(heading, 0.5 + 0.21 * len(lines))
-    board(axes, LABEL + COLUMNS + 0.05, len(lines) + 1.2)
+    heading = "The goal" + ", in the first lines" * (max(right) not in lines[-1])
+    heading += f": which thread {kind}s which element of {name}"
+    figure, axes = style.new_figure(heading, 0.67 + 0.21 * len(lines))
+    board(axes, LABEL + COLUMNS + 0.05, len(lines) + 1.9)
     for y, elements in enumerate(lines):
         index = array.indices(array.address + elements[0] * array.dtype.itemsize)
         note(axes, LABEL - 0.3, y + 0.5, [*map(int, index)], "right", size=SMALL)
         draw_line(axes, y, elements, right, set(), COLORS.get(name, style.QUIET), wide)
-    words = f"A number: the thread that {kind}s these elements. […]: the index of a line's first."
-    note(axes, 0, len(lines) + 0.6, words, "left", size=SMALL)
+    caption(axes, len(lines) + 0.6, what)
     return figure
+
+
+def caption(axes: Axes, y: float, what: str, more: str = "") -> None:
+    kind, name = what.split()
+    words = f"A number: the thread that {kind}s these elements{more}."
+    note(axes, 0, y, words, "left", size=SMALL)
+    words = f"[…]: {AXES.get(name, 'the index')} of a line's first element"
+    note(axes, 0, y + 0.75, words, "left", size=SMALL)
 
 
 def columns_of(array: TracedArray) -> int:
@@ -119,8 +125,8 @@ def lines_from(start: int, last: int, wrong: set[int], columns: int) -> list[ran
 def title(kind: str, name: str, num_other: int, count: int, is_right: bool) -> str:
     """num_other  elements that other threads touch than in ours; count: those of both"""
     if not num_other:
-        here = "" if is_right else ", but what they make of them is wrong"
-        return f"Your threads {kind} the right elements of {name}{here}"
+        who = "Your threads" if is_right else "In these lines, your threads"
+        return f"{who} {kind} the right elements of {name}"
     verb = "is" if num_other == 1 else "are"
     past = "read" if kind == "read" else "written"
     of = f"{num_other:,} of {plural(count, 'element')} of {name}"
@@ -141,7 +147,7 @@ def draw_line(
     color: str,
     wide: float,
 ) -> None:
-    """A box for neighbouring elements of the same threads, so wide each; empty if none do."""
+    """A box for neighbouring elements of the same threads, each so wide; empty without threads."""
     for run, owned, is_wrong in runs(elements, threads, wrong):
         x = LABEL + (run[0] - elements[0]) * wide
         shade = style.lighter(color, 0.4 + 0.3 * (owned[0] % 2)) if owned else style.EMPTY

@@ -59,7 +59,8 @@ def draw_key_bytes(
         sectors, wanted = different_sectors(loads[0]), int(loads[0].records.num_bytes.sum())
         again = global_traffic(warps[0]).total("sectors") / different_sectors(warps[0])
         words = f"{name}: a load moves {sectors} sectors for {wanted} bytes"
-        words += f"; {again:g} loads move each" if again > 1 else "; no other load moves them"
+        words += f"; each sector moves {again:g} times" * (again > 1)
+        words += "; no other load moves them" * (again <= 1)
         axes.set_title(words, weight="bold" if axes is panels[-1, 0] else "normal")
         shares.append(f"{100 * wanted / (sectors * SECTOR):.0f} %")
         board(axes, 1.003 * line, LINE * len(blocks), -LEFT * line)

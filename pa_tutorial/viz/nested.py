@@ -82,7 +82,10 @@ def grid(problem: DecodeProblem, partition_size: int) -> tuple[Side, Side]:
     axes = 3 if partition_size else 2
     indices = [",".join(map(str, place[::-1][:axes])) for place in np.ndindex(parts, seqs, heads)]
     left = Side("grid", plural(len(indices), "thread block"), indices)
-    return left, Side("batch", batch, named("head", [*range(heads)] * seqs * parts))
+    of_batch = named("head", [*range(heads)] * seqs * parts)
+    if partition_size and len(of_batch) <= 8:  # there is room
+        of_batch = [f"h{head} p{part}" for part, _, head in np.ndindex(parts, seqs, heads)]
+    return left, Side("batch", batch, of_batch)
 
 
 def rungs(g: Geometry, tokens: int, blocks: Sequence[int]) -> list[tuple[Side, Side]]:

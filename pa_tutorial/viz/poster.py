@@ -219,7 +219,8 @@ def _barriers(board: Board, run: Run) -> None:
     for x, count in shown:
         board.axes.plot((x, x), (BANDS_TOP, BOTTOM + 0.06), color=style.QUIET, lw=2.5, zorder=1)
         write(board.axes, x, BOTTOM + 0.2, count)
-    words = drawing.plural(sum(count for _, count in shown), "barrier")
+    count = sum(count for _, count in shown)  # of the whole kernel, if all of it is shown
+    words = drawing.plural(count, "barrier") if board.shows(NAMES[-1]) else "barriers"
     write(board.axes, 0, BOTTOM + 0.2, words, "left")
 
 
@@ -286,8 +287,11 @@ def _values(board: Board, run: Run) -> None:
 
 def _partitions(board: Board) -> None:
     """What a thread block leaves for the reduce kernel."""
-    s, w, o = STARTS["sum"], STARTS["weights"], STARTS["output"]
+    m, s, w, o = (STARTS[name] for name in ("maximum", "sum", "weights", "output"))
     level = REGISTERS + HIGH / 2 + 0.07
     board.path("weights", (s + 0.92, level), (w + 0.5, level), (w + 0.5, GLOBAL + 0.4))
+    low, right = REGISTERS + HIGH + 0.07, w + 0.62
+    start = m + 0.43, REGISTERS + HIGH  # below qk_max
+    board.path("weights", start, (start[0], low), (right, low), (right, GLOBAL + 0.4))
     board.box("weights", w - 0.16, GLOBAL, 0.84, "exp_sums\nmax_logits", GREY)
     board.box("output", o, GLOBAL, 0.6, "tmp_out", PALE_OUT)

@@ -46,6 +46,7 @@ from simt import Snapshot, Trace, launch, shared_traffic
 from simt.traffic import NUM_BANKS, WORD
 
 VECS_SHOWN = 16  # of q
+VECS_DRAWN = 8  # of a thread's share of K
 
 
 class Dealt(NamedTuple):
@@ -206,14 +207,16 @@ def draw_key_address(run: Run, thread: int, block: int) -> Figure:
     g, readers = run.geometry, of_block(run, "k_cache", block).threads
     thread = thread if thread in readers else int(readers.min())
     vecs = vecs_read(run, thread, block)
+    num_vecs, vecs = len(vecs), vecs[:VECS_DRAWN]
+    pieces = range(min(vec[2] for vec in vecs), max(vec[2] for vec in vecs) + 1)
     terms = key_terms(run, vecs[-1])
     figure, axes = style.new_figure(
         f"Five terms add up to element {sum(terms.values())} of k_cache, "
         f"where thread {thread} reads its vec j = {len(vecs) - 1}",
-        3.2 + 0.22 * g.HEAD_SIZE // g.X,
+        3.2 + 0.22 * len(pieces),
     )
     columns, top = g.BLOCK_SIZE * g.X // g.VEC_SIZE, 6.4
-    bottom = top + g.HEAD_SIZE // g.X + 0.25
+    bottom = top + len(pieces) + 0.25
     board(axes, columns, bottom + 0.9, top=-0.9)
     num_blocks, num_kv_heads, *_ = run["k_cache"].shape
     names, values = list(terms), list(terms.values())
@@ -225,15 +228,18 @@ def draw_key_address(run: Run, thread: int, block: int) -> Figure:
     write(axes, 0, top - 1.75, f"{names[2]} = {values[2]}: the column of the token", "left")
     below = f"{names[3]} = {values[3]}: the row of the piece;   {names[4]} = {values[4]}: vec j"
     write(axes, 0, top - 1.1, below, "left")
-    for piece in range(g.HEAD_SIZE // g.X):
+    for piece in pieces:
+        y = top + piece - pieces.start
         for column in range(columns):
             own = column // per_piece == token
             face = style.lighter(style.K, 0.6) if own else style.EMPTY
             place = (piece, column // per_piece, column % per_piece)
             text = order.index(place) if place in order else ""
             color = face if text == "" else style.K
-            box(axes, column, top + piece, 1, 1, color, text, SMALL, linewidth=1.2)
-        write(axes, -0.2, top + piece + 0.5, f"piece {piece}", "right")
+            box(axes, column, y, 1, 1, color, text, SMALL, linewidth=1.2)
+        write(axes, -0.2, y + 0.5, f"piece {piece}", "right")
+    if num_vecs > len(vecs):
+        note(axes, -0.2, bottom + 0.2, f"… up to j = {num_vecs - 1}", "right")
     ends = token * per_piece + 0.05, (token + 1) * per_piece - 0.05
     axes.plot(ends, (bottom, bottom), color=style.INK, linewidth=1.2)
     side, end = ("left", ends[0]) if token < g.BLOCK_SIZE // 2 else ("right", ends[1])
@@ -416,15 +422,12 @@ def draw_qk(snapshot: Snapshot, group: int, scale: float) -> Figure:
     is_right = np.allclose(qk, sums[-1], rtol=1e-4, atol=1e-5)
     if is_right:
         shuffles = plural(len(sums) - 1, "shuffle")
+        who = {1: "one thread has", 2: "both threads have"}.get(size, f"all {size} threads have")
         title = f"After {num_vecs * vec_size} products each and {shuffles}, "
-        title += f"all {size} threads of a group have their token's score, "
-        if size == 1:
-            title = f"After {vec_size * num_vecs} products and no shuffle, "
-            title += "one thread has its token's score, "
-        title += f"{scale * qk[0]:.3f}"
+        title += f"{who} q · k of their token, {qk[0]:.3f}"
     else:
-        found = ", ".join(f"{score:.3f}" for score in scale * qk)
-        title = f"The score of this key token is {scale * sums[-1][0]:.3f}; "
+        found = ", ".join(f"{score:.3f}" for score in qk)
+        title = f"For this key token, q · k is {sums[-1][0]:.3f}; "
         title += f"in this run its threads have {found}"
     columns = {f"mask {size >> n}" if n else "sum": values for n, values in enumerate(sums)}
     if is_right:  # the last sums are those of the run

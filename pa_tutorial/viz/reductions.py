@@ -20,7 +20,7 @@ from pa_tutorial.kernels.geometry import FLOAT_BYTES, Geometry
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE
 from pa_tutorial.kernels.template import source_of
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import Place, arrow, board, box, note, plural, span
+from pa_tutorial.viz.drawing import SMALL, Place, arrow, board, box, note, plural, span
 from pa_tutorial.viz.kernel_runs import Run, between, of_function
 from pa_tutorial.viz.warps import exchanges
 from simt import Trace
@@ -147,7 +147,7 @@ def draw_maximum(problem: DecodeProblem, backend: PagedBackend = v1_backend) -> 
     y_of = dict(zip(sorted(used), rows, strict=False))
     for warp, y in enumerate(rows):
         if warp:
-            _lanes(axes, y, f"warp {warp}", of_warps[warp][0])
+            _lanes(axes, y, f"warp {warp}, before", of_warps[warp][0])
         for place in y_of.keys() & chain(*written[warp].values()):
             ends = LEFT + LANE * len(LANES), RED
             arrow(axes, *zip(ends, (y + HIGH / 2, y_of[place] + HIGH / 2), strict=True))
@@ -175,7 +175,7 @@ def _finding_of_maximum(run: Maximum) -> str:
 
 
 def _lanes(axes: Axes, y: float, name: str, values: np.ndarray) -> None:
-    note(axes, 0, y + HIGH / 2, name, "left")
+    note(axes, 0, y + HIGH / 2, name, "left", size=SMALL)
     for column, lane in enumerate(LANES):
         has = values[lane] > NOTHING
         color = style.lighter(style.LOGITS, 0.6) if has else style.EMPTY
@@ -186,7 +186,7 @@ def _lanes(axes: Axes, y: float, name: str, values: np.ndarray) -> None:
 def _rounds_of_a_warp(axes: Axes, rows: list[np.ndarray], pairs: list[Pairs]) -> None:
     for number, values in enumerate(rows):
         y = TOP + (HIGH + APART) * number
-        _lanes(axes, y, distance(pairs[number - 1]) if number else "warp 0", values)
+        _lanes(axes, y, distance(pairs[number - 1]) if number else "warp 0, before", values)
         for lane, source in pairs[number - 1] if number else ():
             if lane in LANES and source in LANES:
                 xs = (LEFT + (LANES.index(one) + 0.5) * LANE for one in (source, lane))

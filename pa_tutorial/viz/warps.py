@@ -136,9 +136,11 @@ def _memory(axes: Axes, trace: Trace) -> None:
     for word in range(begin, begin + num_words):
         row, bank = divmod(word, NUM_BANKS)
         face = style.K if word in wanted else style.EMPTY
-        box(axes, bank, row, 0.9, 0.9, face, edgecolor="none")
+        box(axes, bank, row, 0.9, 1, face, edgecolor="none")
+    rows = range(begin // NUM_BANKS, (begin + num_words - 1) // NUM_BANKS + 1)
+    axes.hlines(rows, 0, NUM_BANKS, style.PAPER, linewidth=0.6)  # gaps would vary with the pixels
     axes.set_xlim(0, NUM_BANKS)
-    axes.set_ylim((begin + num_words - 1) // NUM_BANKS + 1, begin // NUM_BANKS)
+    axes.set_ylim(rows.stop, rows.start)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 

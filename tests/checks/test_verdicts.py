@@ -71,6 +71,13 @@ def test_neighbours_are_shown_with_the_loosest_bound_of_them() -> None:
     ]
 
 
+def test_if_every_case_fails_the_first_stands_for_all() -> None:
+    cases = tuple(CaseResult(f"case_{n}", f"{n}", "", False, None, 0.0, f"{n}") for n in range(6))
+    text = str(Result("title", ("us",), cases))
+    assert text.count("FAIL") == 2
+    assert text.endswith("FAIL case_0      0  no result\n  FAIL and 5 more\n\ncase_0: 0\n0")
+
+
 @cuda.jit
 def reads_one_head_too_many(out, cache):
     head_idx = cuda.blockIdx.x
@@ -106,7 +113,11 @@ def swaps_two_indices(out, cache):
         ),
         (has_no_guard, 5, ["i is 5; it must be 0 to 4.*off by one", r"i = cuda\.grid"]),
         (swaps_two_indices, 8, ["head_idx is 1; .*Or two indices are swapped", r"blockIdx\.x % 2"]),
-        (looks_to_the_left, 8, ["i - 1 is -1; it must be 0 to 1.*before it", "for i in range"]),
+        (
+            looks_to_the_left,
+            8,
+            ["i - 1 is -1; it must be 0 to 1.*Should this thread skip", "for i in range"],
+        ),
     ],
 )
 def test_an_index_outside_says_where_it_comes_from_and_the_usual_cause(

@@ -11,7 +11,9 @@ from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.ours import is_ours
 from pa_tutorial.exercises.together import others_of
 from pa_tutorial.kernels import cuda_launch, v1
+from pa_tutorial.viz.accesses import draw_goal
 from tests.exercises.blank_cells import function_of
+from tests.simt.microscope.pictures import require_readable, texts_of
 
 CALL = "    if thread_idx < WARP_SIZE:\n        write_rows(out"
 
@@ -110,7 +112,7 @@ TITLES = {
     ),
     "adds empty slots": (
         *("add_values", "if first_token + BLOCK_SIZE > num_tokens:", "if False:"),
-        "Your threads read the right elements of v_cache, but what they make of them is wrong",
+        "In these lines, your threads read the right elements of v_cache",
     ),
     "another thread's element": (
         *("write_output", "range(cuda.threadIdx.x,", "range(127 - cuda.threadIdx.x,"),
@@ -136,3 +138,17 @@ def test_the_picture_says_what_the_words_say(
     monkeypatch.setattr(IPython.display, "display", shown.append)
     attempt(name, changed(name, right, wrong))
     assert shown[0].figure.get_suptitle() == title
+    require_readable(shown[0].figure)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("name", "axes"), [("load_key", "piece, offset, place"), ("load_query", "the index")]
+)
+def test_a_goal_names_the_axes_and_can_be_read(name: str, axes: str) -> None:
+    blank = all_blanks()[name]
+    kind, array = blank.picture.split()
+    figure = draw_goal(blank.trials()[0].trace(None).only(array=array, kind=kind), blank.picture)
+    require_readable(figure)
+    assert axes in texts_of(figure)[-1]
+    assert ("in the first lines" in figure.get_suptitle()) == (array == "k_cache")

@@ -20,7 +20,12 @@ FAR_THREAD = "if cuda.threadIdx.y == 3 and cuda.blockIdx.y == 1:\n    out[99] = 
     [
         (neighbour, 1, N, r"race: thread 0 of thread block 0 reads s\[63\], which thread 63 wrote"),
         (neighbour, 1, N, r"neighbour:  out\[t\] = s\[N - 1 - t\]\n .* s\[t\] = a\[t\]\n  Is a ba"),
-        (kernel("out, a", UNWRITTEN), 1, 1, r"s\[0\] in shared .* written\n.*\n  Is it the right"),
+        (
+            kernel("out, a", UNWRITTEN),
+            1,
+            1,
+            r"s\[0\] in shared .* written\n.*\n  Should this",
+        ),
         (kernel("out, a", READ_FIRST), 1, 32, r"writes a\[1\], which thread \d+ read \(a\[1\], l"),
         (kernel("out, a", ATOMIC_FIRST), 1, 32, r"reads a\[0\], which thread \d+ atomically upd"),
         (kernel("out, a", "out[a.size + 35] = 1"), 1, 1, r"writes out\[99\], out of .* is \(64,"),
@@ -50,7 +55,7 @@ def test_a_finding_reads_as_a_sentence(broken: object, grid, block, words: str) 
     ("index", "words"),
     [
         ("t", "t is 25; it must be 0 to 24. Either the index is wrong, or the launch asks for too"),
-        ("t - 30", "Usually the first element has no neighbour before it"),
+        ("t - 30", "t - 30 is -30; it must be 0 to 24. A negative index counts from the end"),
     ],
 )
 def test_too_little_dynamic_shared_memory_is_not_called_a_wrong_bound(

@@ -266,6 +266,7 @@ def test_a_loop_variable_has_the_type_of_its_range() -> None:
         ("cuda.atomic.cas(a, 0, 1, 2)", "atomic.cas works on integers, not float32"),
         ("return a[0]", "a kernel cannot return a value"),
         ("out[0] = round(a[0], 1)", "round(a[0], 1): it can't take 2 arguments"),
+        ("out[0] = cuda.shfl_xor_sync(a[0], 1)", "cuda.shfl_xor_sync takes (lanes, value, d)"),
         ("out[0] = max(a[0])", "max(a[0]): it can't take 1 argument here"),
         ("out[0] = a[0] is a[1]", "knows `is` for None, truth values and arrays"),
         ("out[0] = len(t)", "has no len"),

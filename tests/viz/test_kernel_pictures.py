@@ -102,6 +102,13 @@ def test_a_picture_shows_the_loads_of_the_readers_function() -> None:
     assert found == [["0", "1", "2", "3"], ["3", "2", "1", "0"]]
 
 
+def test_of_a_large_head_the_first_vecs_are_drawn() -> None:
+    problem = replace(WORKED_EXAMPLE, head_size=120)
+    figure = query_and_key.draw_key_address(run_v1(problem), 5, problem.tables[0][0])
+    require_readable(figure)
+    assert "… up to j = 14" in texts_of(figure)
+
+
 @pytest.mark.parametrize("step", ["sum", "weights"])
 def test_the_poster_shows_the_threads_of_the_readers_function(step: str) -> None:
     of_v1, of_v2 = run_v1(WORKED_EXAMPLE, backend=MINE), poster.run_of_partition(MINE_OF_V2)
@@ -202,7 +209,9 @@ def test_the_score_in_the_picture_is_what_the_threads_have(sizes: tuple[int, int
         snapshot = replace(looked, values=looked.values | {"qk": qk.copy()})
         figure = query_and_key.draw_qk(snapshot, 0, scale)
         shown = f"{scale * held[0]:.3f}"
-        expected = (f" {sizes[0] // size} products", shown) if is_one else ("in this run",)
+        expected = (
+            (f" {sizes[0] // size} products", f"{held[0]:.3f}") if is_one else ("in this run",)
+        )
         assert [words for words in expected if words not in figure.get_suptitle()] == []
         assert any(text.endswith(f"= {shown}") for text in texts_of(figure))
 
@@ -229,6 +238,6 @@ def test_only_whole_vecs_use_all_bytes_that_a_load_moves(sizes: tuple[int, int])
     require_readable(figure)
     naive, *_, by_vec, v2 = (axes.get_title("left") for axes in figure.axes)
     assert figure.get_suptitle().endswith("100 %")
-    assert "6 sectors for 22 bytes; 8 loads move each" in naive
+    assert "6 sectors for 22 bytes; each sector moves 8 times" in naive
     for title in (by_vec, v2):
         assert f"{sizes[1] // 2} sectors for {16 * sizes[1]} bytes; no other" in title

@@ -90,9 +90,9 @@ def test_the_numbers_are_those_of_the_run() -> None:
     probed = v1_backend.prepare(WORKED_EXAMPLE.paged("vllm")).probe()
     scores, accs = probed["qk"][0, 0].tolist(), probed["accs"][0, 0].tolist()
     texts = texts_of(draw_maximum(WORKED_EXAMPLE))
-    start = texts.index("warp 0") + 1
+    start = texts.index("warp 0, before") + 1
     assert texts[start : start + 8] == [rounded(score) for score in scores[:8]]
-    start = texts.index("warp 1") + 1
+    start = texts.index("warp 1, before") + 1
     assert texts[start : start + 3] == [rounded(score) for score in scores[8:]]
     assert texts_of(draw_add_warps(WORKED_EXAMPLE))[-4:-1] == [rounded(row) for row in accs[:3]]
 

@@ -65,6 +65,12 @@ def test_what_a_picture_cannot_show_is_refused() -> None:
             draw()
 
 
+def test_every_row_of_banks_has_a_line_above_it() -> None:
+    above, _ = draw_banks({"": of_tile("read", 32, 32)}, "").axes
+    (lines,) = above.collections
+    assert len(lines.get_segments()) == 33
+
+
 PUZZLES = {  # answer -> title, lines drawn over the dotted ones, red lines, red frames
     "out[t] = a[index[t]]": ("takes 6 threads, 12 loads and 6 stores", 18, 0, 0),
     "out[t] = a[t]": ("5 of 6 elements of out are wrong or missing", 12, 0, 0),
