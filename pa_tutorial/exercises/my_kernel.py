@@ -13,9 +13,11 @@ of a file never certifies ours as theirs.
 import ast
 import linecache
 import sys
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import cache_from_source
 from pathlib import Path
+from types import ModuleType
 
 from pa_tutorial.exercises.blank import Blank, text_of
 from pa_tutorial.exercises.kernel_text import (
@@ -208,7 +210,7 @@ def sources_for(
     mend  does something about a damaged file, and returns what there is to say
     """
     folder, found = folder_of(), {}
-    known = {*vars(template.made(kernel))}
+    known = {**vars(template.made(kernel))}
     files = *((SIZES,) if kernel == SIZES_OF else ()), *files_of(kernel)
     paths = [folder / f"{file}.py" for file in files]
     for path in paths if not old_file(folder) else ():
@@ -220,7 +222,7 @@ def sources_for(
             say(f"{mend(path, error)} All its functions are ours.")
         except MyKernelError as error:
             say(f"{error} All its functions are ours.")
-        known |= found.get(path.stem, {}).keys()  # the next file may call them
+        known |= found.get(path.stem, {})  # the next file may call them
     return found
 
 
@@ -236,7 +238,7 @@ def set_aside(path: Path, error: DamagedError) -> str:
 
 
 def usable(
-    sources: dict[str, Source], path: Path, known: Set[str], say: Callable[[str], None]
+    sources: dict[str, Source], path: Path, known: dict[str, object], say: Callable[[str], None]
 ) -> dict[str, Source]:
     """Those that can take the place of ours; says why one can't. Without it, another one that
     calls it may not fit, either."""
@@ -245,13 +247,34 @@ def usable(
         try:
             tree = template.parsed(source)
             template.require_same_arguments(tree, ours, path.stem)
-            template.require_known_names(tree, known | sources.keys())
+            template.require_known_names(tree, known | sources)
             require_finished(name, source)
+            require_definable(name, tree, known)
         except KernelFileError as error:
             say(f"{spoken(path)}: {error}. It is replaced with ours.")
             others = {other: sources[other] for other in sources if other != name}
             return usable(others, path, known, say)
     return sources
+
+
+def require_definable(name: str, tree: ast.Module, known: dict[str, object]) -> None:
+    """Raises MyKernelError for what a decorator or a default raises."""
+    module = ModuleType("kernel")
+    vars(module).update(known)
+    with raised_in_one_line(f"{name} can't be defined"):
+        template.run_theirs(tree, name, module)
+
+
+@contextmanager
+def raised_in_one_line(what: str) -> Iterator[None]:
+    """MyKernelError for whatever a reader's lines raise while they are executed."""
+    try:
+        yield
+    except KernelFileError:
+        raise
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise MyKernelError(f"{what}: {words}") from None
 
 
 def yours(mine: CudaBackend) -> str:
@@ -292,13 +315,8 @@ def load(folder: str | Path, kernel: str) -> CudaBackend:
         print(f"{path}: {whose(path.stem, theirs, kernel)}")
         whole[path.stem] = (Source(text, str(path), 1),)
     backend = BACKENDS[kernel].with_functions(**whole)
-    try:
+    with raised_in_one_line(f"{folder} can't be executed"):
         backend.namespace()
-    except KernelFileError:
-        raise
-    except Exception as error:  # a reader's file may raise anything
-        words = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise MyKernelError(f"{folder} can't be executed: {words}") from None
     print(f"{yours(backend)}.")
     return backend
 

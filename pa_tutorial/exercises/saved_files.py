@@ -89,7 +89,7 @@ def sources_in(text: str, path: Path) -> dict[str, Source]:
         nodes, yours = functions_in(text), names_of_reader(text)
     except UnicodeEncodeError:
         raise DamagedError(f"{spoken(path)} is damaged: it isn't UTF-8.") from None
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, TypeError, RecursionError) as error:
         raise DamagedError(f"{spoken(path)} is damaged: {error}.") from None
     if lost := sorted(yours - nodes.keys()):
         names = ", ".join(lost)

@@ -21,7 +21,7 @@ def others_of(function: Callable, file: str) -> Functions:
     found: dict[str, tuple[Callable, ...]] = {}
     for name, one in file_of.items():
         theirs = known.get(name)
-        if name != plain.__name__ and hasattr(theirs, "py_func") and is_theirs(theirs):
+        if name != plain.__name__ and is_named(theirs, name) and is_theirs(theirs):
             found[one] = (*found.get(one, ()), theirs)
     return found
 
@@ -33,6 +33,11 @@ def one_by_one(functions: Functions) -> dict[str, Functions]:
         for file, several in functions.items()
         for one in several
     }
+
+
+def is_named(function: object, name: str) -> bool:
+    """Whether it is a function for the GPU that was defined under this name."""
+    return getattr(getattr(function, "py_func", None), "__name__", "") == name
 
 
 def is_theirs(function: Callable) -> bool:

@@ -198,12 +198,13 @@ def source_of(function: Callable | Source) -> Source:
         return function
     plain = getattr(function, "py_func", function)
     try:
-        text, code = inspect.getsource(plain), plain.__code__
-    except (OSError, TypeError, AttributeError):
+        text, code = textwrap.dedent(inspect.getsource(plain)), plain.__code__
+        ast.parse(text)
+    except (OSError, TypeError, AttributeError, SyntaxError):  # a lambda's lines may be no Python
         name = getattr(plain, "__name__", repr(function))
         allowed = "it must be a function of a file or of a cell without %%time"
         raise KernelFileError(f"{name} has no source; {allowed}") from None
-    return Source(textwrap.dedent(text), code.co_filename, code.co_firstlineno)
+    return Source(text, code.co_filename, code.co_firstlineno)
 
 
 def parsed(source: Source) -> ast.Module:

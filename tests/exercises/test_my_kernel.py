@@ -157,6 +157,7 @@ DAMAGED: dict[str, tuple[str, str]] = {
     "YOURS is missing": ("YOURS = (", "MINE = ("),
     "YOURS names load_key, which it lacks": ("def load_key(", "def load("),
     "YOURS is 5; it must be": ('YOURS = (\n    "load_key",\n)', "YOURS = 5"),
+    "unhashable type": ('YOURS = (\n    "load_key",\n)', "YOURS = {[]: 5}"),
     "it isn't UTF-8": ("# Mine", "# \udcff"),
 }
 
@@ -186,6 +187,16 @@ def test_a_damaged_file_is_named_and_set_aside_and_ours_take_over(
     [
         ("k_vecs, k_block, phys", "k_vecs, phys", "load_key takes (k_vecs, physical_block_offset,"),
         ("* VEC_SIZE % X", "* VEC_SIZE % MY_X", "load_key uses MY_X: the kernel's files have"),
+        (
+            ", thread_idx\n):  # k_vecs has",
+            ", thread_idx=1 // 0\n):  #",
+            "load_key can't be defined: Zero",
+        ),
+        (
+            "@cuda.jit(device=True)\ndef load_key",
+            "@cuda.jet\ndef load_key",
+            "load_key can't be defined",
+        ),
     ],
 )
 def test_ours_takes_the_place_of_a_function_that_does_not_fit(
@@ -197,6 +208,27 @@ def test_ours_takes_the_place_of_a_function_that_does_not_fit(
     assert words in capsys.readouterr().out
     assert main(["cuda_v1", str(folder), "--short"]) == 1
     assert "load_key" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (", thread_idx\n):  # k_vecs has", ", thread_idx=1 // 0\n):  #"),
+        ("@cuda.jit(device=True)\ndef load_key", "@cuda.jet\ndef load_key"),
+    ],
+)
+def test_ours_takes_the_place_of_a_function_that_can_not_be_defined(
+    folder: Path, old: str, new: str, capsys: pytest.CaptureFixture
+) -> None:
+    """An error out of `attempt` would leave the stub in its place."""
+    save(MINE)
+    change(folder / "v1.py", old, new)
+    blank = all_blanks()["load_key"]
+    assert is_ours(attempt(blank.name, function_of(blank, blank.stub)))
+    assert saved("v1") == {}
+    assert "load_key can't be defined: " in capsys.readouterr().out
+    with pytest.raises(MyKernelError, match="can't be executed: "):
+        load(folder, "v1")
 
 
 def test_ours_takes_the_place_of_what_is_not_finished(

@@ -73,6 +73,21 @@ def test_ours_and_unfinished_ones_do_not_take_part() -> None:
     assert others_of(function, "v1") == {}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "load_key = cuda.jit(\n    device=True)(lambda k: (k +\n    k))\n",  # no Python from line 2 on
+        "load_key = cuda.jit(lambda k: k)\n",
+        "@cuda.jit(device=True)\ndef other(k):\n    return k\n\n\nload_key = other\n",
+        "class load_key:\n    py_func = 3\n",
+    ],
+)
+def test_what_has_another_name_does_not_take_part(text: str) -> None:
+    """What is wrong with it is told where it is attempted."""
+    blank = all_blanks()["qk_dot"]
+    assert verdict(blank, function_of(blank, text + blank.source)) == ""
+
+
 def test_together_takes_one_launch_per_case(monkeypatch: pytest.MonkeyPatch) -> None:
     launches: list[object] = []
     real = cuda_launch.launch
