@@ -76,7 +76,8 @@ def test_ours_and_unfinished_ones_do_not_take_part() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "load_key = cuda.jit(\n    device=True)(lambda k: (k +\n    k))\n",  # no Python from line 2 on
+        # no Python from line 2 on
+        "load_key = cuda.jit(\n    device=True)(lambda k: (k +\n    k))\n",
         "load_key = cuda.jit(lambda k: k)\n",
         "@cuda.jit(device=True)\ndef other(k):\n    return k\n\n\nload_key = other\n",
         "class load_key:\n    py_func = 3\n",
