@@ -15,7 +15,6 @@ import linecache
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import cache_from_source
 from pathlib import Path
 from types import ModuleType
 
@@ -358,8 +357,15 @@ def write_kernel(path: str | Path, backend: CudaBackend, **sizes: object) -> Non
     text = with_constants(text, sizes).rstrip() + "\n"
     write(path, text)
     READERS[path.resolve()] = names
-    # Its functions keep this text, even if another notebook writes the file again.
-    linecache.cache[str(path.absolute())] = len(text), None, text.splitlines(True), str(path)
-    # Python keeps a module for as long as it runs, and compares only whole seconds of a file.
-    sys.modules.pop(path.stem, None)
-    Path(cache_from_source(str(path))).unlink(missing_ok=True)
+    keep_in_memory(path, text)
+
+
+def keep_in_memory(path: Path, text: str) -> None:
+    """The module that an import of the file gives, and its lines: as they are now, even if another
+    notebook writes the file again."""
+    place = str(path.absolute())
+    linecache.cache[place] = len(text), None, text.splitlines(True), place
+    module = ModuleType(path.stem)
+    module.__file__ = place
+    exec(compile(text, place, "exec"), vars(module))
+    sys.modules[path.stem] = module
