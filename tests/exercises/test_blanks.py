@@ -30,17 +30,7 @@ def plan(blank: Blank) -> list[str]:
     return [line for line in lines if line.startswith("#") and "# mark" not in line]
 
 
-@pytest.mark.rest(
-    "an answer of each notebook; wrong answers fail as they should",
-    keep=[
-        "write_keys",
-        "qk_dot",
-        "fill_logits",
-        "paged_attention_v1",
-        "load_key_by_vec",
-        "reduce_partitions",
-    ],
-)
+@pytest.mark.rest("test_notebooks.py: the notebooks filled in")
 @each
 def test_the_answer_passes_and_the_reader_goes_on_with_theirs(
     blank: Blank, capsys: pytest.CaptureFixture
