@@ -21,12 +21,12 @@ ADVICE = {
     r"does not know a (list|dict|set|gen)": "A kernel has none: a running sum is a number, and "
     "cuda.local.array has room for several.",
     r"does not know an f-string": "`print(a, b)` prints numbers.",
-    r"has no value here": "The check looks at it at a mark: keep its name.",
+    r"has no value here|has no variable '": "The check looks at it at a mark: keep its name.",
 }
 # What a reader can't use: our names of errors, places in our files (the line is quoted below).
 NOT_FOR_READERS = (
     r"^it raised (SimtError|Unsupported|RuntimeError|KernelFileError): ",
-    r"^it raised ValueError: watch: ",
+    r"^it raised ValueError: (watch|names): ",
     r"^it raised KeyError: '(?=.* has no value)",
     r"(?<=has no value here); these have: .*",
     r"(?<!:) \((?:[^()]|\([^()]*\))*, line \d+\)(?=:)",
