@@ -75,7 +75,7 @@ def run_cells(name: str) -> None:
 IN_NOTEBOOKS = {
     "07_threads": "scale_each who_am_i copy_elements reverse first_half",
     "09_warps": "copy_tokens gather_tokens load_words swap scores_by_group",
-    "10_query_and_key": "shares_of_query read_keys score_of_block scores_of_head",
+    "10_query_and_key": "scores_of_head",
 }
 
 
