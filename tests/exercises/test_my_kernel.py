@@ -555,7 +555,9 @@ def test_a_written_kernel_has_the_readers_functions_and_other_sizes(written: Pat
 def test_a_kernel_that_another_notebook_writes_again_keeps_its_lines_here(written: Path) -> None:
     write_kernel(written, MINE)
     kernel = import_module("kernel_written")
-    written.write_text("# all lines moved\n" + written.read_text(encoding="utf-8"))
+    written.write_text(
+        "# all lines moved\n" + written.read_text(encoding="utf-8"), encoding="utf-8"
+    )
     assert template.source_of(kernel.load_key).text == all_blanks()["load_key"].source
 
 
