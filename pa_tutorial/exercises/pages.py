@@ -1,0 +1,306 @@
+"""Attention over pages, as you write it in notebooks 01 to 06 and 20: the cache, the pool of
+blocks, the block tables, and attention that reads them.
+
+Each function is the answer to a blank, or is given in the notebook. `Pages`, at the end of part 03,
+is what an engine asks of them.
+"""
+
+import math
+from collections.abc import Callable, Hashable
+from collections.abc import Sequence as Several
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pa_tutorial.attention.cached import cached_attention
+from pa_tutorial.paging.allocator import Admission
+from pa_tutorial.paging.errors import OutOfBlocks
+from pa_tutorial.paging.pages import Appended
+from pa_tutorial.paging.pages import Pages as AnyPages
+
+# 01 · The KV cache --------------------------------------------------------------------------------
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | float = 0.0) -> Tensor:
+    # one score per head h, query i and key j
+    qk = scale * torch.einsum("ihd,jhd->hij", q, k) + bias
+    # the causal mask; the queries belong to the last tokens
+    i = torch.arange(len(k) - len(q), len(k))[:, None]
+    j = torch.arange(len(k))
+    weights = torch.softmax(qk.masked_fill(j > i, -math.inf), dim=-1)
+    # the sum over j of weight times v_j
+    return torch.einsum("hij,jhd->ihd", weights, v)
+
+
+class Cache:
+    """K and V of one layer: room for max_len tokens, NaN where there is none yet."""
+
+    def __init__(self, max_len: int, num_kv_heads: int, head_size: int) -> None:
+        self.memory = torch.full((2, max_len, num_kv_heads, head_size), math.nan)
+        self.seq_len = 0
+
+    def tokens(self) -> Tensor:
+        """K and V, each [seq_len, num_kv_heads, head_size]."""
+        return self.memory[:, : self.seq_len]
+
+
+def append_kv(cache: Cache, k: Tensor, v: Tensor) -> None:
+    end = cache.seq_len + len(k)
+    cache.memory[0, cache.seq_len : end] = k
+    cache.memory[1, cache.seq_len : end] = v
+    cache.seq_len = end
+
+
+def generate(step: Callable[[Tensor], Tensor], prompt: Tensor, num_tokens: int) -> Tensor:
+    text = new = prompt
+    for _ in range(num_tokens):
+        scores = step(new)
+        new = scores[-1].argmax(keepdim=True)
+        text = torch.cat([text, new])
+    return text
+
+
+# 02 · Memory waste --------------------------------------------------------------------------------
+
+
+def num_blocks(num_tokens: int, block_size: int) -> int:
+    return (num_tokens + block_size - 1) // block_size  # rounded up
+
+
+# 03 · Blocks and block tables ---------------------------------------------------------------------
+
+
+class Pool:
+    """Blocks 1 to num_blocks - 1: which are free, and how many sequences have each."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.free_blocks = list(range(num_blocks - 1, 0, -1))  # the last one is allocated next
+        self.ref_counts = [0] * num_blocks
+
+
+@dataclass
+class Sequence:
+    tokens: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)  # its block table
+
+
+def allocate(pool: Pool) -> int:
+    if not pool.free_blocks:
+        raise OutOfBlocks("no block is free")
+    block = pool.free_blocks.pop()
+    pool.ref_counts[block] = 1
+    return block
+
+
+def release(pool: Pool, block: int) -> None:
+    pool.ref_counts[block] -= 1
+    if pool.ref_counts[block] == 0:
+        pool.free_blocks.append(block)
+
+
+def slot_mapping(block_table: Tensor, positions: Tensor, block_size: int) -> Tensor:
+    block = block_table[positions // block_size]
+    offset = positions % block_size
+    return block * block_size + offset
+
+
+def append_token(pool: Pool, sequence: Sequence, token: int) -> list[tuple[int, int]]:
+    copies = []
+    if len(sequence.tokens) % pool.block_size == 0:  # the last block is full, or there is none
+        sequence.blocks.append(allocate(pool))
+    else:
+        copies = copy_on_write(pool, sequence)
+    sequence.tokens.append(token)
+    return copies
+
+
+def fork(pool: Pool, sequence: Sequence) -> Sequence:
+    for block in sequence.blocks:
+        pool.ref_counts[block] += 1
+    return Sequence(sequence.tokens.copy(), sequence.blocks.copy())
+
+
+def copy_on_write(pool: Pool, sequence: Sequence) -> list[tuple[int, int]]:
+    old = sequence.blocks[-1]
+    if pool.ref_counts[old] == 1:
+        return []
+    new = allocate(pool)  # first: if no block is free, nothing has changed
+    sequence.blocks[-1] = new
+    release(pool, old)
+    return [(old, new)]
+
+
+def free(pool: Pool, sequence: Sequence) -> None:
+    for block in reversed(sequence.blocks):
+        release(pool, block)
+    sequence.tokens, sequence.blocks = [], []
+
+
+class Pages(AnyPages):
+    """What an engine asks of them."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.num_blocks, self.block_size = num_blocks, block_size
+        self.pool = Pool(num_blocks, block_size)
+        self.sequences: dict[Hashable, Sequence] = {}
+
+    @property
+    def num_free(self) -> int:
+        return len(self.pool.free_blocks)
+
+    def admit(self, token_ids: Several[int]) -> Admission:
+        needed = num_blocks(len(token_ids), self.block_size)
+        if needed > self.num_usable:
+            return Admission.NEVER
+        return Admission.NOW if needed <= self.num_free else Admission.LATER
+
+    def append(self, name: Hashable, token_ids: Several[int]) -> Appended:
+        sequence = self.sequences.get(name, Sequence())
+        first = len(sequence.tokens)
+        needed = self.blocks_needed(sequence, len(token_ids))
+        if needed > self.num_free:  # before anything changes
+            raise OutOfBlocks(f"blocks needed: {needed}; free: {self.num_free}")
+        copies = []
+        for token in token_ids:
+            copies += append_token(self.pool, sequence, token)
+        self.sequences[name] = sequence
+        positions = torch.arange(first, len(sequence.tokens))
+        slots = slot_mapping(torch.tensor(sequence.blocks), positions, self.block_size)
+        return Appended(copies, slots.tolist())
+
+    def blocks_needed(self, sequence: Sequence, num_tokens: int) -> int:
+        """What appending that many tokens takes."""
+        has_room = len(sequence.tokens) % self.block_size > 0
+        must_copy = has_room and self.pool.ref_counts[sequence.blocks[-1]] > 1
+        total = num_blocks(len(sequence.tokens) + num_tokens, self.block_size)
+        return total - len(sequence.blocks) + (must_copy and num_tokens > 0)
+
+    def fork(self, name: Hashable, new: Hashable) -> None:
+        self.sequences[new] = fork(self.pool, self.sequences[name])
+
+    def free(self, name: Hashable) -> None:
+        free(self.pool, self.sequences.pop(name))
+
+    def table(self, name: Hashable) -> list[int]:
+        return self.sequences[name].blocks
+
+
+# 04 · Cache layouts -------------------------------------------------------------------------------
+
+
+def k_address(
+    block: int, head: int, offset: int, dim: int, k_shape: tuple[int, ...], itemsize: int
+) -> int:
+    _, num_kv_heads, num_pieces, block_size, x = k_shape
+    piece = (block * num_kv_heads + head) * num_pieces + dim // x
+    return ((piece * block_size + offset) * x + dim % x) * itemsize
+
+
+def reshape_and_cache(
+    key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+) -> None:
+    _, num_kv_heads, num_pieces, block_size, x = k_cache.shape
+    for token, slot in enumerate(slot_mapping.tolist()):
+        if slot >= 0:
+            block, offset = divmod(slot, block_size)
+            k_cache[block, :, :, offset] = key[token].view(num_kv_heads, num_pieces, x)
+            v_cache[block, :, :, offset] = value[token]
+
+
+def gather(
+    k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int
+) -> tuple[Tensor, Tensor]:
+    block_size = v_cache.shape[3]
+    slots = slot_mapping(block_table, torch.arange(seq_len), block_size)
+    block, offset = slots // block_size, slots % block_size
+    k = k_cache[block, :, :, offset]  # [seq_len, num_kv_heads, head_size/x, x]
+    return k.flatten(2), v_cache[block, :, :, offset]
+
+
+def paged_gather(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+) -> Tensor:
+    outs = []
+    for sequence, seq_len in enumerate(seq_lens.tolist()):
+        k, v = gather(k_cache, v_cache, block_tables[sequence], seq_len)
+        query = q[sequence : sequence + 1]
+        outs.append(cached_attention(query, k, v, scale, alibi_slopes))
+    return torch.cat(outs)
+
+
+# 05 · Online softmax ------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    m: float | Tensor  # the largest score so far
+    l: float | Tensor  # the sum of exp(score - m)
+    acc: list[float] | Tensor  # the sum of exp(score - m) * v
+
+
+def exp_from(score: float, m: float) -> float:
+    return 0.0 if score == -math.inf else math.exp(score - m)
+
+
+def add_token(part: Part, score: float, v: list[float]) -> Part:
+    m = max(part.m, score)
+    rescale, weight = exp_from(part.m, m), exp_from(score, m)
+    l = part.l * rescale + weight
+    acc = [a * rescale + weight * x for a, x in zip(part.acc, v, strict=True)]
+    return Part(m, l, acc)
+
+
+def exps_from(scores: Tensor, m: Tensor) -> Tensor:
+    return torch.exp(scores - m).masked_fill(scores == -math.inf, 0.0)
+
+
+def part_of(qk: Tensor, v: Tensor) -> Part:
+    m = qk.amax(dim=-1)
+    weights = exps_from(qk, m[..., None])
+    return Part(m, weights.sum(dim=-1), weights @ v)
+
+
+def merge(one: Part, other: Part) -> Part:
+    m = torch.maximum(one.m, other.m)
+    a, b = exps_from(one.m, m), exps_from(other.m, m)
+    acc = one.acc * a[..., None] + other.acc * b[..., None]
+    return Part(m, one.l * a + other.l * b, acc)
+
+
+# 06 · PagedAttention in torch ---------------------------------------------------------------------
+
+
+def empty_part(shape: tuple[int, ...], head_size: int) -> Part:
+    """Parts without a token."""
+    return Part(torch.full(shape, -math.inf), torch.zeros(shape), torch.zeros(*shape, head_size))
+
+
+def paged_attention(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    alibi_slopes: Tensor | None = None,
+) -> Tensor:
+    _, num_kv_heads, block_size, head_size = k_cache.shape
+    grouped = q.float().unflatten(1, (num_kv_heads, -1))
+    part = empty_part(grouped.shape[:3], head_size)
+    for block_idx in range(num_blocks(int(seq_lens.max()), block_size)):
+        token = block_idx * block_size + torch.arange(block_size)
+        is_token = token < seq_lens[:, None]  # [num_seqs, block_size]
+        numbers = block_tables[:, block_idx].where(is_token[:, 0], 0)
+        k, v = k_cache[numbers].float(), v_cache[numbers].float()
+        qk = scale * (grouped @ k.mT)
+        qk = qk.masked_fill(~is_token[:, None, None], -math.inf)
+        part = merge(part, part_of(qk, v.masked_fill(~is_token[:, None, :, None], 0.0)))
+    return (part.acc / part.l[..., None]).flatten(1, 2).to(q.dtype)
