@@ -33,12 +33,7 @@ from pa_tutorial.paging.block_pages import BlockPages
 ENGINE = "engine"
 SCENES = scripts("scenes.txt")
 BLOCK_SIZE = 4
-POOL = (
-    "num_blocks",
-    "block_size",
-    "prefix_caching",
-    "watermark",
-)  # a scene's options for the pages
+POOL = ("num_blocks", "block_size", "prefix_caching", "watermark")  # options for BlockPages
 WIDTH = 24  # of a row in the comparison; also the most tokens that a request generates
 NOTHING = -1.0  # pads a row
 MOST_STEPS = 200  # a scene that takes more steps counts as endless

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pa_tutorial.arguments import require
 from pa_tutorial.attention.paged import flatten_queries, paged_online
-from pa_tutorial.attention.tiny_lm import TinyLM
+from pa_tutorial.attention.tiny_lm import TinyLM, require_below
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.paging.pages import Pages
@@ -48,6 +48,7 @@ class PagedTinyLM:
         for name, tokens in zip(names, new_tokens, strict=True):
             first = self.seq_lens.get(name, 0)
             self.model.require_tokens(tokens, torch.arange(first, first + tokens.numel()))
+            require_below("tokens", tokens, self.model.config.vocab_size)
         slots, query_lens = [], []
         for name, tokens in zip(names, new_tokens, strict=True):
             appended = self.pages.append(name, tokens.tolist())

@@ -107,10 +107,9 @@ class OursAtWork(PagesAtWork):
 
     def _state(self) -> dict[str, object]:
         counts = {
-            "ref_counts": self.device.ref_counts,
-            "ref_counts of the host": self.host.ref_counts,
+            f"the reference counts of {pool}": allocator.ref_counts.copy()
+            for pool, allocator in (("the device", self.device), ("the host", self.host))
         }
-        counts = {what: numbers.copy() for what, numbers in counts.items()}
         return {**super()._state(), **counts, "num_cached": self.cached}
 
     def _without_gone(self, name: str, table: list[int]) -> list[int]:

@@ -111,7 +111,7 @@ class Sequence:
 
     @property
     def age(self) -> tuple[int, int]:
-        """First come, first served: the smallest comes first. Also its name in the engine's pages."""
+        """First come, first served: the smallest comes first. It is also its name in the pages."""
         return self.request.number, self.index
 
     @property
