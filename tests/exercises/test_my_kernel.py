@@ -25,21 +25,22 @@ from pa_tutorial.exercises.my_kernel import (
     load,
     save,
     saved,
-    saved_of,
     write_kernel,
     yours,
 )
-from pa_tutorial.exercises.ours import BACKENDS, is_ours
+from pa_tutorial.exercises.of_kernels import saved_of
+from pa_tutorial.exercises.our_kernels import BACKENDS
+from pa_tutorial.exercises.ours import is_ours
 from pa_tutorial.exercises.saved_files import locked, names_of_reader
 from pa_tutorial.exercises.whose import NOT_RUN, blanks_in, functions_of
-from pa_tutorial.kernels import template
+from pa_tutorial.kernels import sources, template
 from pa_tutorial.kernels.cuda_backends import (
     naive_backend,
     v1_backend,
     v1_vector_backend,
     v2_backend,
 )
-from pa_tutorial.kernels.template import FILES, KernelFileError
+from pa_tutorial.kernels.sources import FILES, KernelFileError
 from simt import SimtError
 from simt.microscope import microscope
 from tests.exercises.blank_cells import function_of
@@ -348,8 +349,8 @@ def test_those_functions_are_counted_that_run(kernel: str) -> None:
     reached, more = set(), {*kernels}
     while more := more - reached:
         reached |= more
-        trees = [ast.parse(template.source_of(getattr(module, name)).text) for name in more]
-        more = set().union(*map(template.names_used, trees)) & called
+        trees = [ast.parse(sources.source_of(getattr(module, name)).text) for name in more]
+        more = set().union(*map(sources.names_used, trees)) & called
     assert reached == called
 
 
@@ -408,10 +409,10 @@ def test_what_an_earlier_visit_saved_is_found_for_an_unwritten_blank(folder: Pat
     save(MINE)
     found = saved_of(blanks["load_key"], HEAD_SIZE=96, DTYPE=torch.bfloat16)
     assert not is_ours(found)
-    assert template.source_of(found).text == blanks["load_key"].source
+    assert sources.source_of(found).text == blanks["load_key"].source
     assert saved_of(blanks["load_key_by_vec"]) is None
     save(MINE.with_functions(v1=[found, answer("qk_dot")]))
-    assert template.source_of(found).text == blanks["load_key"].source
+    assert sources.source_of(found).text == blanks["load_key"].source
 
 
 def test_a_blank_goes_on_with_what_was_saved(folder: Path, capsys: pytest.CaptureFixture) -> None:
@@ -423,7 +424,7 @@ def test_a_blank_goes_on_with_what_was_saved(folder: Path, capsys: pytest.Captur
         (blank.wrong[0].made_in(blank.source), "The notebook goes on with the one that you saved."),
     ):
         goes_on = attempt("load_key", function_of(blank, text))
-        assert template.source_of(goes_on).text == blank.source
+        assert sources.source_of(goes_on).text == blank.source
         assert says in capsys.readouterr().out
 
 
@@ -558,7 +559,7 @@ def test_a_kernel_that_another_notebook_writes_again_keeps_its_lines_here(writte
     written.write_text(
         "# all lines moved\n" + written.read_text(encoding="utf-8"), encoding="utf-8"
     )
-    assert template.source_of(kernel.load_key).text == all_blanks()["load_key"].source
+    assert sources.source_of(kernel.load_key).text == all_blanks()["load_key"].source
 
 
 def test_a_name_that_is_no_constant_is_refused(written: Path) -> None:
@@ -584,7 +585,7 @@ def test_another_notebook_that_writes_the_file_does_not_change_what_is_imported(
 ) -> None:
     """Between the cell that writes it and the cell that imports it, with other sizes."""
     write_kernel(written, MINE, HEAD_SIZE=64)
-    written.write_text("\n\n" + template.text_of("v1"), encoding="utf-8")
+    written.write_text("\n\n" + sources.text_of("v1"), encoding="utf-8")
     kernel = import_module("kernel_written")
     assert kernel.HEAD_SIZE == 64
-    assert template.source_of(kernel.load_key).text == all_blanks()["load_key"].source
+    assert sources.source_of(kernel.load_key).text == all_blanks()["load_key"].source
