@@ -25,10 +25,10 @@ from pa_tutorial.exercises.my_kernel import (
     load,
     save,
     saved,
+    saved_in,
     write_kernel,
     yours,
 )
-from pa_tutorial.exercises.of_kernels import saved_of
 from pa_tutorial.exercises.our_kernels import BACKENDS
 from pa_tutorial.exercises.ours import is_ours
 from pa_tutorial.exercises.saved_files import locked, names_of_reader
@@ -307,7 +307,7 @@ def test_a_save_waits_for_that_of_another_notebook(folder: Path) -> None:
     theirs = (folder / "v1.py").read_text(encoding="utf-8")
     (folder / "v1.py").unlink()
     with ThreadPoolExecutor(1) as pool:
-        with locked(folder):
+        with locked(folder / "v1.py"):
             ours = pool.submit(save, MINE)
             time.sleep(0.2)
             assert not ours.done()
@@ -399,18 +399,19 @@ def test_plain_functions_of_sizes_are_saved_and_come_back(
     kernel = import_module("kernel_written")
     assert not is_ours(kernel.group_sizes)
     assert is_ours(kernel.row_sizes)
-    assert kernel.group_sizes(32, 8, 2) == saved_of(blank)(32, 8, 2) == (4, 2, 4)
-    assert saved_of(all_blanks()["row_sizes"]) is None
+    assert kernel.group_sizes(32, 8, 2) == blank.craft.saved_of(blank)(32, 8, 2) == (4, 2, 4)
+    row_sizes = all_blanks()["row_sizes"]
+    assert row_sizes.craft.saved_of(row_sizes) is None
 
 
 def test_what_an_earlier_visit_saved_is_found_for_an_unwritten_blank(folder: Path) -> None:
     blanks = all_blanks()
-    assert saved_of(blanks["load_key"]) is None
+    assert saved_in(blanks["load_key"]) is None
     save(MINE)
-    found = saved_of(blanks["load_key"], HEAD_SIZE=96, DTYPE=torch.bfloat16)
+    found = saved_in(blanks["load_key"], HEAD_SIZE=96, DTYPE=torch.bfloat16)
     assert not is_ours(found)
     assert sources.source_of(found).text == blanks["load_key"].source
-    assert saved_of(blanks["load_key_by_vec"]) is None
+    assert saved_in(blanks["load_key_by_vec"]) is None
     save(MINE.with_functions(v1=[found, answer("qk_dot")]))
     assert sources.source_of(found).text == blanks["load_key"].source
 
