@@ -1,4 +1,4 @@
-"""Blanks of notebook 06: which slots hold a token, V without stale slots, the loop over blocks."""
+"""Blanks of notebook 06: which slots of a block hold a token, and the loop over blocks."""
 
 import math
 from collections.abc import Callable
@@ -183,7 +183,22 @@ LOST = "is its block read, and its part kept?"
 
 
 def drawn_weights(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int) -> Tensor:
-    return weights_of(pages, lens, tables, old, draw)
+    """As weights_of. Where V was cleaned, a weight on a slot without a token doesn't show in the
+    output; then it is what the tokens' weights lack."""
+    drawn = weights_of(pages, lens, tables, old, draw)
+    right = softmax_over_the_tokens(lens, tables, old, draw)
+    for row, of_tokens, own in zip(drawn, right, slots_of(lens, tables), strict=True):
+        blocks = {slot // SIZE for slot in own}
+        empty = [s for s in range(len(row)) if s // SIZE in blocks and s not in own]
+        if empty and is_leak(row, of_tokens, own):
+            row[empty] = (1 - row[own].sum()) / len(empty)
+    return drawn
+
+
+def is_leak(found: Tensor, right: Tensor, own: list[int]) -> bool:
+    """Whether all weights are too small by the same factor."""
+    ratio = found[own] / right[own]
+    return bool(ratio.max() - ratio.min() < 1e-3 and ratio.max() < 1 - 1e-4)
 
 
 def elements_moved(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int) -> dict[str, int]:
@@ -243,67 +258,10 @@ def trials_of_paged_attention(draw: int) -> list[Trial]:
     return [*SHOWN_TRIALS(draw), *STEP_TRIALS(draw)]
 
 
-# cleaned ------------------------------------------------------------------------------------------
-
-BLOCKS = (
-    # name, what it isolates, what its failure means, tokens in the block of each sequence, old
-    ("a new cache", "NaN where there is no token", "", (4, 1, 3), False),
-    ("a used cache", "old numbers where there is no token", "", (2, 4), True),
-    ("ended", "a sequence without a token in this block", "", (0, 3), False),
-)
-
-
-def block_of_v(lens: Lens, old: bool, draw: int) -> tuple[Tensor, Tensor]:
-    """v [num_seqs, 2, SIZE, 3] and is_token [num_seqs, SIZE]."""
-    v = torch.randn(len(lens), 2, SIZE, 3, generator=seeded_torch(8, draw))
-    is_token = torch.tensor([[slot < n for slot in range(SIZE)] for n in lens])
-    if not old:
-        v[~is_token[:, None].expand(v.shape[:3])] = math.nan
-    return v, is_token
-
-
-def run_cleaned(pages: Any, lens: Lens, old: bool, draw: int) -> Tensor:
-    v, is_token = block_of_v(lens, old, draw)
-    found, right = require_tensor(pages.cleaned(v.clone(), is_token), v), v_of_tokens_only(lens, v)
-    wrong = (found != right).nonzero().tolist()
-    if not wrong:
-        return found
-    sequence, head, slot, dim = min(wrong, key=lambda place: (place[0], place[2]))
-    mine, wanted = found[sequence, head, slot, dim], right[sequence, head, slot, dim]
-    where = f"slot {slot} of {NAMES[sequence]} holds"
-    if slot < lens[sequence]:
-        raise AnswerError(f"{where} a token: its V should stay {wanted:.2f}, is {mine:.2f}")
-    is_nan = ", is NaN. 0 · NaN is NaN, so no factor can clean it"
-    ending = is_nan if mine.isnan() else f", is {mine:.2f}"
-    raise AnswerError(f"{where} no token: its V should be 0{ending}")
-
-
-def only_tokens(lens: Lens, old: bool, draw: int) -> Tensor:
-    return v_of_tokens_only(lens, block_of_v(lens, old, draw)[0])
-
-
-def v_of_tokens_only(lens: Lens, v: Tensor) -> Tensor:
-    kept = torch.zeros_like(v)
-    for sequence, n in enumerate(lens):
-        kept[sequence, :, :n] = v[sequence, :, :n]
-    return kept
-
-
-def drawn_with_cleaned(pages: Any, lens: Lens, old: bool, draw: int) -> Tensor:
-    return weights_of(pages, *THREE, old, draw)
-
-
 CASES: dict[str, Callable[[int], list[Trial]]] = {
     "tokens_of_block": graded(
         TOKENS, run_tokens, the_definition, ("row", "slot"), again=later_blocks
     ),
     "paged_attention": trials_of_paged_attention,
-    "cleaned": graded(
-        BLOCKS,
-        run_cleaned,
-        only_tokens,
-        ("sequence", "KV head", "slot", "dimension"),
-        drawn=drawn_with_cleaned,
-    ),
 }
 EXERCISES = ()

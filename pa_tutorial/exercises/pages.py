@@ -300,10 +300,6 @@ def scores_of_block(
     return qk + slope * (token - seq_lens[:, None] + 1)[:, None, None]
 
 
-def cleaned(v: Tensor, is_token: Tensor) -> Tensor:
-    return v.masked_fill(~is_token[:, None, :, None], 0.0)
-
-
 def paged_attention(
     q: Tensor,
     k_cache: Tensor,
@@ -322,6 +318,7 @@ def paged_attention(
         k, v = k_cache[numbers].float(), v_cache[numbers].float()
         qk = scores_of_block(grouped, k, token, seq_lens, scale, alibi_slopes)
         qk = qk.masked_fill(~is_token[:, None, None], -math.inf)
-        part = merge(part, part_of(qk, cleaned(v, is_token)))
+        v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # 0 times NaN would be NaN
+        part = merge(part, part_of(qk, v))
     out = part.acc / part.l[..., None]
     return out.flatten(1, 2).to(q.dtype)
