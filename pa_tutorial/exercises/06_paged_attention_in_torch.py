@@ -20,7 +20,6 @@ from pa_tutorial.exercises.random_inputs import reseeded, seeded_torch
 
 Lens = tuple[int, ...]
 Tables = tuple[tuple[int, ...], ...]
-NAMES = "abcdefgh"
 
 # tokens_of_block ----------------------------------------------------------------------------------
 
@@ -66,8 +65,8 @@ def the_definition(block_idx: int, lens: Lens, size: int) -> Tensor:
 
 # A step whose output shows the weights ------------------------------------------------------------
 
-# Three sequences: a and b share block 3; c is short, so it has no second block.
-THREE: tuple[Lens, Tables] = (7, 6, 2), ((3, 1), (3, 4), (2,))
+# Three sequences share block 3; the last fills it, and has no second block.
+THREE: tuple[Lens, Tables] = (7, 6, 4), ((3, 1), (3, 2), (3,))
 LONG: tuple[Lens, Tables] = (23, 18), ((5, 2, 9, 4, 7, 1), (5, 8, 3, 6, 10))
 SIZE = 4
 
@@ -138,9 +137,9 @@ def attended(pages: Any, step: DecodeStep) -> Tensor:
 def run_shown(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int) -> Tensor:
     found = weights_of(pages, lens, tables, old, draw)
     right = softmax_over_the_tokens(lens, tables, old, draw)
-    for name, *rows, own in zip(NAMES, found, right, slots_of(lens, tables), strict=False):
-        if words := why_wrong(*rows, own, old):
-            raise AnswerError(words.format(name=name))
+    for sequence, own in enumerate(slots_of(lens, tables)):
+        if words := why_wrong(found[sequence], right[sequence], own, old):
+            raise AnswerError(words.format(name=f"sequence {sequence}"))
     return found
 
 
@@ -164,7 +163,9 @@ def why_wrong(found: Tensor, right: Tensor, own: list[int], old: bool) -> str:
         return f"token {missing[0]} of {{name}}, in block {block}, gets no weight: {LOST}"
     ratio = found[own] / right[own]
     if ratio.max() - ratio.min() < 1e-3:
-        total = "the weights of {name}'s tokens add up to " + f"{found[own].sum():.3f}, not to 1"
+        total = (
+            "in {name}, the weights of the tokens add up to " + f"{found[own].sum():.3f}, not to 1"
+        )
         return f"{total}: {LEAKED if ratio[0] < 1 else UNDIVIDED}"
     token = int((found[own] - right[own]).abs().gt(1e-5).nonzero()[0])
     slot, weight, wanted = own[token], found[own[token]], right[own[token]]
@@ -213,9 +214,9 @@ def elements_moved(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int)
 
 SHOWN = (
     # name, what it isolates, what its failure means, seq_lens, block tables, old
-    ("a used cache", "old numbers where there is no token", "", *THREE, True),
-    ("a new cache", "NaN where there is no token", "", *THREE, False),
-    ("long", "six blocks, and none is gathered", "", *LONG, False),
+    ("a step on a used cache", "old numbers where there is no token", "", *THREE, True),
+    ("a step on a new cache", "NaN where there is no token", "", *THREE, False),
+    ("a step on long sequences", "six blocks, and none is gathered", "", *LONG, False),
 )
 STEPS = (
     *("one_full_block", "one_token", "gqa", "alibi", "drifting_scores", "block_zero_in_use"),
