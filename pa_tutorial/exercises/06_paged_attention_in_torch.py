@@ -71,20 +71,22 @@ LONG: tuple[Lens, Tables] = (23, 18), ((5, 2, 9, 4, 7, 1), (5, 8, 3, 6, 10))
 SIZE = 4
 
 
-def shown_step(lens: Lens, tables: Tables, old: bool, draw: int) -> DecodeStep:
+def shown_step(lens: Lens, tables: Tables, empty: str, draw: int) -> DecodeStep:
     """One head; V of slot s is 1 in element s, else 0. So out is the weights, one per slot of the
     pool.
 
-    old  slots without a token hold numbers, as in a used cache; otherwise NaN, as in a new one
+    empty  what the slots without a token hold: numbers, NaN in V, or NaN in K and V
     """
     num_slots = (1 + max(map(max, tables))) * SIZE
     drawn = seeded_torch(6, draw)
     q = torch.randn(len(lens), 1, num_slots, generator=drawn)
     k, v = torch.randn(num_slots, num_slots, generator=drawn), torch.eye(num_slots)
-    if not old:
-        held = {slot for row in slots_of(lens, tables) for slot in row}
-        empty = [slot for slot in range(num_slots) if slot not in held]
-        k[empty], v[empty] = math.nan, math.nan
+    held = {slot for row in slots_of(lens, tables) for slot in row}
+    others = [slot for slot in range(num_slots) if slot not in held]
+    if "V" in empty:
+        v[others] = math.nan
+    if "K" in empty:
+        k[others] = math.nan
     width = 1 + max(map(len, tables))
     padded = [[*table, *[0] * (width - len(table))] for table in tables]
     return DecodeStep(
@@ -105,8 +107,8 @@ def slots_of(lens: Lens, tables: Tables) -> list[list[int]]:
     ]
 
 
-def softmax_over_the_tokens(lens: Lens, tables: Tables, old: bool, draw: int) -> Tensor:
-    step = shown_step(lens, tables, old, draw)
+def softmax_over_the_tokens(lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
+    step = shown_step(lens, tables, empty, draw)
     k = step.k_cache.double().flatten(0, 2)
     weights = torch.zeros(len(lens), len(k), dtype=torch.float64)
     for row, q, own in zip(weights, step.q.double(), slots_of(lens, tables), strict=True):
@@ -114,9 +116,9 @@ def softmax_over_the_tokens(lens: Lens, tables: Tables, old: bool, draw: int) ->
     return weights
 
 
-def weights_of(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int) -> Tensor:
+def weights_of(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
     """[num_seqs, num_slots]: what a reader's function gives each slot of the pool."""
-    return attended(pages, shown_step(lens, tables, old, draw))[:, 0]
+    return attended(pages, shown_step(lens, tables, empty, draw))[:, 0]
 
 
 def attended(pages: Any, step: DecodeStep) -> Tensor:
@@ -134,16 +136,16 @@ def attended(pages: Any, step: DecodeStep) -> Tensor:
     return out
 
 
-def run_shown(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int) -> Tensor:
-    found = weights_of(pages, lens, tables, old, draw)
-    right = softmax_over_the_tokens(lens, tables, old, draw)
+def run_shown(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
+    found = weights_of(pages, lens, tables, empty, draw)
+    right = softmax_over_the_tokens(lens, tables, empty, draw)
     for sequence, own in enumerate(slots_of(lens, tables)):
-        if words := why_wrong(found[sequence], right[sequence], own, old):
+        if words := why_wrong(found[sequence], right[sequence], own, empty):
             raise AnswerError(words.format(name=f"sequence {sequence}"))
     return found
 
 
-def why_wrong(found: Tensor, right: Tensor, own: list[int], old: bool) -> str:
+def why_wrong(found: Tensor, right: Tensor, own: list[int], empty: str) -> str:
     """What is wrong with the weights of one sequence, if anything is; {name} is its name.
 
     found, right  [num_slots]
@@ -152,7 +154,7 @@ def why_wrong(found: Tensor, right: Tensor, own: list[int], old: bool) -> str:
     if torch.allclose(found.double(), right, atol=1e-5):
         return ""
     if found.isnan().any():
-        return NAN_IN_OLD if old else NAN_IN_NEW
+        return NAN[empty]
     for slot in range(len(found)):
         if slot not in own and abs(found[slot]) > 1e-5:
             what = "no token" if slot // SIZE in {s // SIZE for s in own} else "no token of {name}"
@@ -173,21 +175,24 @@ def why_wrong(found: Tensor, right: Tensor, own: list[int], old: bool) -> str:
     return f"{where}, should have the weight {wanted:.3f}, has {weight:.3f}"
 
 
-NAN_IN_NEW = (
-    "the output of {name} is NaN. In a new cache, a slot without a token holds NaN, and although "
-    "its weight is 0, 0 · NaN is NaN: a mask on the scores isn't enough, V needs cleaning too"
-)
-NAN_IN_OLD = "the output of {name} is NaN, although all that it read are numbers"
+NAN = {
+    "numbers": "the output of {name} is NaN, although all that it read are numbers",
+    "NaN in V": "the output of {name} is NaN. A slot without a token holds NaN, as in a new cache, "
+    "and although its weight is 0, 0 · NaN is NaN: a mask on the scores isn't enough, V needs "
+    "cleaning too",
+    "NaN in K and V": "the output of {name} is NaN. A slot without a token holds NaN, as in a new "
+    "cache, so its score is NaN, and whatever is added to NaN is NaN: replace the score",
+}
 LEAKED = "slots without a token took the rest, because their scores count"
 UNDIVIDED = "is acc divided by l?"
 LOST = "is its block read, and its part kept?"
 
 
-def drawn_weights(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int) -> Tensor:
+def drawn_weights(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
     """As weights_of. Where V was cleaned, a weight on a slot without a token doesn't show in the
     output; then it is what the tokens' weights lack."""
-    drawn = weights_of(pages, lens, tables, old, draw)
-    right = softmax_over_the_tokens(lens, tables, old, draw)
+    drawn = weights_of(pages, lens, tables, empty, draw)
+    right = softmax_over_the_tokens(lens, tables, empty, draw)
     for row, of_tokens, own in zip(drawn, right, slots_of(lens, tables), strict=True):
         blocks = {slot // SIZE for slot in own}
         empty = [s for s in range(len(row)) if s // SIZE in blocks and s not in own]
@@ -202,9 +207,9 @@ def is_leak(found: Tensor, right: Tensor, own: list[int]) -> bool:
     return bool(ratio.max() - ratio.min() < 1e-3 and ratio.max() < 1 - 1e-4)
 
 
-def elements_moved(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int) -> dict[str, int]:
+def elements_moved(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> dict[str, int]:
     """Elements of K and V that are loaded from the pool."""
-    step = shown_step(lens, tables, old, draw)
+    step = shown_step(lens, tables, empty, draw)
     with TensorsMade(step.k_cache, step.v_cache) as made:
         pages.paged_attention(**vars(step))
     return {"elements moved": made.bytes_read // torch.float32.itemsize}
@@ -213,10 +218,11 @@ def elements_moved(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int)
 # paged_attention ----------------------------------------------------------------------------------
 
 SHOWN = (
-    # name, what it isolates, what its failure means, seq_lens, block tables, old
-    ("a step on a used cache", "old numbers where there is no token", "", *THREE, True),
-    ("a step on a new cache", "NaN where there is no token", "", *THREE, False),
-    ("a step on long sequences", "six blocks, and none is gathered", "", *LONG, False),
+    # name, what it isolates, what its failure means, seq_lens, block tables, empty
+    ("a step on a used cache", "old numbers in slots without a token", "", *THREE, "numbers"),
+    ("a step on NaN in V", "NaN in V where there is no token", "", *THREE, "NaN in V"),
+    ("a step on a new cache", "NaN in K, too", "", *THREE, "NaN in K and V"),
+    ("a step on long sequences", "six blocks", "", *LONG, "NaN in K and V"),
 )
 STEPS = (
     *("one_full_block", "one_token", "gqa", "alibi", "drifting_scores", "block_zero_in_use"),
