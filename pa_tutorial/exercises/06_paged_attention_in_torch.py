@@ -116,11 +116,6 @@ def softmax_over_the_tokens(lens: Lens, tables: Tables, empty: str, draw: int) -
     return weights
 
 
-def weights_of(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
-    """[num_seqs, num_slots]: what a reader's function gives each slot of the pool."""
-    return attended(pages, shown_step(lens, tables, empty, draw))[:, 0]
-
-
 def attended(pages: Any, step: DecodeStep) -> Tensor:
     """The output of a step. AnswerError if K or V was gathered."""
     with TensorsMade() as made:
@@ -137,7 +132,7 @@ def attended(pages: Any, step: DecodeStep) -> Tensor:
 
 
 def run_shown(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
-    found = weights_of(pages, lens, tables, empty, draw)
+    found = attended(pages, shown_step(lens, tables, empty, draw))[:, 0]
     right = softmax_over_the_tokens(lens, tables, empty, draw)
     for sequence, own in enumerate(slots_of(lens, tables)):
         if words := why_wrong(found[sequence], right[sequence], own, empty):
@@ -188,16 +183,19 @@ UNDIVIDED = "is acc divided by l?"
 LOST = "is its block read, and its part kept?"
 
 
-def drawn_weights(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
-    """As weights_of. Where V was cleaned, a weight on a slot without a token doesn't show in the
-    output; then it is what the tokens' weights lack."""
-    drawn = weights_of(pages, lens, tables, empty, draw)
+def drawn_weights(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Any:
+    """The weights, [num_seqs, num_slots]. Where V was cleaned, a weight on a slot without a token
+    doesn't show in the output; then it is what the tokens' weights lack."""
+    out = pages.paged_attention(**vars(shown_step(lens, tables, empty, draw)))
     right = softmax_over_the_tokens(lens, tables, empty, draw)
+    if not isinstance(out, Tensor) or out.shape != right[:, None].shape:
+        return out
+    drawn = out[:, 0]
     for row, of_tokens, own in zip(drawn, right, slots_of(lens, tables), strict=True):
         blocks = {slot // SIZE for slot in own}
-        empty = [s for s in range(len(row)) if s // SIZE in blocks and s not in own]
-        if empty and is_leak(row, of_tokens, own):
-            row[empty] = (1 - row[own].sum()) / len(empty)
+        others = [s for s in range(len(row)) if s // SIZE in blocks and s not in own]
+        if others and is_leak(row, of_tokens, own):
+            row[others] = (1 - row[own].sum()) / len(others)
     return drawn
 
 
