@@ -132,10 +132,11 @@ def draw_goal(blank: Blank, trial: Trial) -> Any:
 
 
 def picture(blank: Blank, shown: dict[str, Any], title: str) -> Any:
-    if blank.picture == "pool":
+    kind, *names = blank.picture.split()  # of weights: what rows and columns count
+    if kind == "pool":
         from pa_tutorial.viz.blocks import draw_pools
 
         return draw_pools(shown, title)
     from pa_tutorial.viz.kv_cache import draw_weights
 
-    return draw_weights(shown, title)
+    return draw_weights(shown, title, *names)
