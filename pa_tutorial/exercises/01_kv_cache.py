@@ -126,29 +126,31 @@ def append_run(pages: SimpleNamespace, counts: tuple[int, ...], draw: int) -> Te
             raise AnswerError(
                 f"with {end} tokens, seq_len is {cache.seq_len!r}; it should be {end}"
             )
-        require_places(memory, tokens[:, :end], tokens[:, :end].flip(0))
+        require_places(memory, tokens[:, :end])
     return cache.tokens()
 
 
-def require_places(memory: Tensor, right: Tensor, swapped: Tensor) -> None:
+def require_places(memory: Tensor, right: Tensor) -> None:
     """Raises AnswerError for the first place that doesn't hold its own token's k and v."""
     num_tokens = right.shape[1]
     for place in range(num_tokens):
-        for name, mine, tokens, others in zip("kv", memory, right, swapped, strict=True):
-            if torch.equal(mine[place], tokens[place]):
-                continue
+        for name, mine, tokens in zip("kv", memory, right, strict=True):
             where = f"with {num_tokens} tokens, place {place} of {name.upper()}"
             if mine[place].isnan().all():
                 raise AnswerError(f"{where} is empty: the {name} of token {place} isn't there")
-            held = [t for t in range(num_tokens) if torch.equal(mine[place], tokens[t])]
-            held = [f"the {name} of token {t}" for t in held] or [
-                "the other one: k and v changed places"
-                if torch.equal(mine[place], others[place])
-                else "something else"
-            ]
-            raise AnswerError(f"{where} should hold the {name} of token {place}, holds {held[0]}")
+            if not torch.equal(mine[place], tokens[place]):
+                held = held_by(mine[place], right)
+                raise AnswerError(f"{where} should hold the {name} of token {place}, holds {held}")
     if (~memory[:, num_tokens:].isnan()).any():
         raise AnswerError(f"there are {num_tokens} tokens, and a place behind them is written")
+
+
+def held_by(vector: Tensor, right: Tensor) -> str:
+    for name, tokens in zip("kv", right, strict=True):
+        for token, one in enumerate(tokens):
+            if torch.equal(vector, one):
+                return f"the {name} of token {token}"
+    return "something else"
 
 
 def what_was_appended(counts: tuple[int, ...], draw: int) -> Tensor:
@@ -197,16 +199,15 @@ class Step:
         return torch.stack(rows).float()
 
     def require_new(self, tokens: list[int]) -> None:
-        seen = len(self.text)
-        if seen and tokens[:seen] == self.text[: len(tokens)]:
+        seen, call = len(self.text), f"call {self.num_calls} of step was given"
+        if (wanted := self.right[seen : seen + len(tokens)]) == tokens:
+            return
+        if tokens[:seen] == self.text[: len(tokens)]:
             raise AnswerError(
-                f"call {self.num_calls} of step was given {len(tokens)} tokens from the beginning "
-                f"of the text; it has seen the first {seen}, and their k and v are in the cache"
+                f"{call} {len(tokens)} tokens from the beginning of the text; it has seen the "
+                f"first {seen}, and their k and v are in the cache"
             )
-        if (wanted := self.right[seen : seen + len(tokens)]) != tokens:
-            raise AnswerError(
-                f"call {self.num_calls} of step was given {tokens}; the text goes on with {wanted}"
-            )
+        raise AnswerError(f"{call} {tokens}; the text goes on with {wanted}")
 
 
 def prompt_of(prompt_len: int, num_tokens: int, draw: int) -> list[int]:

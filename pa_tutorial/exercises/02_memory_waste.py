@@ -22,7 +22,7 @@ EXERCISES = ()
 _RUN = "A gap is a run of free slots."
 GAP_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means, (first slot, size) each, size, num_slots
-    ("two gaps that fit", "the first one is taken", _RUN, [(0, 4), (7, 3), (14, 2)], 3, 20),
+    ("two gaps that fit", "the first one is taken", _RUN, [(0, 4), (8, 3), (14, 2)], 3, 20),
     ("in no order", "reservations in no special order", _RUN, [(12, 4), (0, 5), (7, 3)], 2, 16),
     ("in front", "slot 0 is free", _RUN, [(7, 3), (12, 4)], 6, 16),
     ("a gap that fits exactly", "no slot is left over", _RUN, [(0, 4), (7, 9)], 3, 16),
@@ -237,9 +237,9 @@ def enough_blocks(blocks: int, calls: Calls) -> Tensor:
     sizes, free = Counter(), blocks
     for number, num_tokens in calls:
         needed = len(range(0, num_tokens, BLOCK_SIZE)) - sizes[number]
-        taken = needed if needed <= free else 0
-        sizes[number] += taken
-        free -= taken
+        if needed <= free:
+            sizes[number] += needed
+            free -= needed
     return torch.tensor([enough for _, enough in sorted(sizes.items())])
 
 
