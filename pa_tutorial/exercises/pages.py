@@ -346,7 +346,7 @@ def tokens_of_block(block_idx: int, seq_lens: Tensor, block_size: int) -> tuple[
 
 def empty_part(shape: tuple[int, ...], head_size: int) -> Part:
     """Parts without a token, one for each query."""
-    return Part(torch.full(shape, -math.inf), torch.zeros(shape), torch.zeros(*shape, head_size))
+    return Part(torch.full(shape, -torch.inf), torch.zeros(shape), torch.zeros(*shape, head_size))
 
 
 def scores_of_block(
@@ -358,10 +358,6 @@ def scores_of_block(
         return qk
     slope = slopes.float().view(q.shape[1], -1, 1)
     return qk + slope * (token - seq_lens[:, None] + 1)[:, None, None]
-
-
-def cleaned(v: Tensor, is_token: Tensor) -> Tensor:
-    return v.masked_fill(~is_token[:, None, :, None], 0.0)
 
 
 def paged_attention(
@@ -381,7 +377,8 @@ def paged_attention(
         numbers = block_tables[:, block_idx]
         k, v = k_cache[numbers].float(), v_cache[numbers].float()
         qk = scores_of_block(grouped, k, token, seq_lens, scale, alibi_slopes)
-        qk = qk.masked_fill(~is_token[:, None, None], -math.inf)
-        part = merge(part, part_of(qk, cleaned(v, is_token)))
+        qk = qk.masked_fill(~is_token[:, None, None], -torch.inf)
+        v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # 0 times NaN would be NaN
+        part = merge(part, part_of(qk, v))
     out = part.acc / part.l[..., None]
     return out.flatten(1, 2).to(q.dtype)

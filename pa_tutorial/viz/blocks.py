@@ -1,7 +1,13 @@
-"""The figures of notebook 03: the pool of blocks, drawn from the allocator's own state."""
+"""The pool of blocks and its block tables, drawn from what an allocator, ours or a reader's, has.
+
+A reader's may be wrong in any way, so a frame takes what there is: block numbers that don't exist,
+negative counts, tables that aren't lists.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,6 +18,9 @@ from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, cell, frame, note, plural, write
 
+Number = int | str  # a short text if it isn't a whole number
+MOST_NUMBERS = 1_000  # of a list; a wrong loop may have made more
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -19,14 +28,22 @@ class Frame:
 
     tokens  block number -> the tokens in the block, from its start, if they are known
     owners  block number -> the sequences whose tables contain it
+    free    the list of free blocks, if it is known
     """
 
     caption: str
     block_size: int
-    ref_counts: tuple[int, ...]
-    tables: dict[str, tuple[int, ...]]
-    tokens: dict[int, tuple[int, ...]]
-    owners: dict[int, tuple[str, ...]]
+    ref_counts: tuple[Number, ...]
+    tables: dict[str, tuple[Number, ...]]
+    tokens: dict[Number, tuple[Number, ...]]
+    owners: dict[Number, tuple[str, ...]]
+    free: tuple[Number, ...] | None = None
+
+    def num_free(self, block: int) -> int:
+        """How often it is free: once, unless a wrong allocator has freed it twice."""
+        if self.free is None:
+            return int(block < len(self.ref_counts) and self.ref_counts[block] == 0)
+        return self.free.count(block)
 
 
 def frame_of(
@@ -35,21 +52,52 @@ def frame_of(
     ref_counts: Sequence[int],
     sequences: Mapping[str, tuple[Sequence[int], Sequence[int]]],
     cached: Mapping[int, Sequence[int]] | None = None,
+    free: Sequence[int] | None = None,
 ) -> Frame:
     """A frame made from plain lists.
 
     sequences  name -> (its tokens, its block table)
     cached     the tokens of blocks in the prefix cache, whether in use or not
+    free       the list of free blocks; without it, those are free whose reference count is 0
     """
-    held = {block: tuple(tokens) for block, tokens in (cached or {}).items()}
-    owners: dict[int, tuple[str, ...]] = {}
-    for name, (tokens, table) in sequences.items():
+    held = {block: numbers(tokens) for block, tokens in (cached or {}).items()}
+    owners: dict[Number, tuple[str, ...]] = {}
+    tables = {str(name): numbers(table) for name, (_, table) in sequences.items()}
+    for (name, table), (tokens, _) in zip(tables.items(), sequences.values(), strict=True):
+        known = numbers(tokens)
         for index, block in enumerate(table):
             if block != NULL_BLOCK:
-                held[block] = tuple(tokens[index * block_size : (index + 1) * block_size])
+                held[block] = known[index * block_size : (index + 1) * block_size]
                 owners[block] = (*owners.get(block, ()), name)
-    tables = {name: tuple(table) for name, (_, table) in sequences.items()}
-    return Frame(caption, block_size, tuple(ref_counts), tables, held, owners)
+    frees = None if free is None else numbers(free)
+    return Frame(caption, block_size, numbers(ref_counts), tables, held, owners, frees)
+
+
+def frame_of_pool(caption: str, pool: object, sequences: Mapping[str, object]) -> Frame:
+    """A frame of a `Pool` and the `Sequence`s of notebook 03, whatever became of them."""
+    parts = {
+        name: (getattr(one, "tokens", ()), getattr(one, "blocks", ()))
+        for name, one in sequences.items()
+    }
+    return frame_of(caption, pool.block_size, pool.ref_counts, parts, free=pool.free_blocks)
+
+
+def numbers(values: object) -> tuple[Number, ...]:
+    """What a wrong function left as a list of numbers: as much of it as can be read."""
+    try:
+        return tuple(number(value) for value in islice(values, MOST_NUMBERS))
+    except TypeError:  # not a list
+        return ()
+
+
+def number(value: object) -> Number:
+    """In at most three characters if it isn't a whole number, or too large for a cell."""
+    try:
+        if not abs(value) < 1_000:
+            return "nan" if value != value else "…"
+        return int(value) if int(value) == value else f"{value:.1f}"[:3]
+    except (TypeError, ValueError, RuntimeError):
+        return "?"
 
 
 def snapshot(caption: str, allocator: BlockAllocator, tables: Mapping[str, BlockTable]) -> Frame:
@@ -69,12 +117,14 @@ def snapshot(caption: str, allocator: BlockAllocator, tables: Mapping[str, Block
 
 def hue(name: str) -> str:
     """The colour of a sequence, named a, b, c, …"""
-    return style.SEQUENCES[(ord(name[0]) - ord("a")) % len(style.SEQUENCES)]
+    return style.SEQUENCES[(ord(name[:1] or "a") - ord("a")) % len(style.SEQUENCES)]
 
 
-def letter(token: int) -> str:
+def letter(token: Number) -> str:
     """A token as a picture shows it: bytes as characters."""
-    return {32: "␣", 10: "↵"}.get(token, chr(token)) if 32 <= token < 127 or token == 10 else "·"
+    if isinstance(token, int) and (32 <= token < 127 or token == 10):
+        return {32: "␣", 10: "↵"}.get(token, chr(token))
+    return "·"
 
 
 GAP = 0.7  # between blocks, in cells
@@ -133,7 +183,9 @@ def _in_words(ref_count: int, is_known: bool) -> str:
     return plural(ref_count, "ref") if ref_count else unheld
 
 
-def _draw_token(axes: Axes, x: float, y: float, owners: Sequence[str], token: int) -> None:
+def _draw_token(
+    axes: Axes, x: float, y: float, owners: Sequence[str], token: Number, size: float | None = None
+) -> None:
     """One slot: a stripe for every sequence whose token it is."""
     colors = [hue(name) for name in owners] or [style.lighter(style.QUIET, 0.7)]
     if len(colors) > 1:  # light, so that the letter is readable on all of them
@@ -143,7 +195,170 @@ def _draw_token(axes: Axes, x: float, y: float, owners: Sequence[str], token: in
         box(axes, x, y + stripe * height, 1, height, color, edgecolor="none")
     frame(axes, x, y, 1, 1, style.PAPER, linewidth=1.2)
     ink = style.ink_on(colors[0]) if len(colors) == 1 else style.INK
-    write(axes, x + 0.5, y + 0.53, letter(token), color=ink)
+    write(axes, x + 0.5, y + 0.53, letter(token), color=ink, size=size)
+
+
+# A reader's pool beside the right one -------------------------------------------------------------
+
+LARGE = 11  # points: readable where the figure is 400 pixels wide
+POOL = 18.8  # the width of a row of blocks, in cells
+MOST_SLOTS, MOST_BLOCKS, MOST_TABLES, MOST_ENTRIES = 16, 16, 8, 6  # that are drawn
+
+
+@style.styled
+def draw_pools(frames: Mapping[str, Frame], title: str = "") -> Figure:
+    """A reader's pool above the right one, what differs in red; the right one alone is the goal.
+
+    frames  "yours" and "right"; yours may be of a wrong function
+    """
+    right, yours = frames["right"], frames.get("yours")
+    heading = title or (in_short(yours, right) if yours else right.caption)
+    if yours is None and not heading.startswith("The goal"):
+        heading = f"The goal: {heading}"
+    shown = {"yours": yours, "right": right} if yours else {"": right}
+    blocks, tables = blocks_to_draw(yours or right, right), tables_of([*shown.values()])
+    a_row = int(POOL / pitch_of(right))
+    rows = -(-len(blocks) // a_row)
+    lines = [3.4 if words == "yours" else 2.2 for words in shown]  # of words below a block
+    heights = [max(rows * line, 1.15 * len(tables)) for line in lines]
+    longest = max(
+        (len(table) for one in shown.values() for table in one.tables.values()), default=0
+    )
+    width, height = POOL + 2 + 1.1 * min(MOST_ENTRIES + 1, max(longest, 3)), sum(heights) + 2.2
+    figure, axes = style.new_figure("", 0.3 + 7 * height / width + 0.16 * (len(heading) // 88))
+    figure.suptitle(fill(heading, 88), parse_math=False, **style.TITLE)
+    board(axes, width, height, square=True)
+    top = 0.0
+    for (words, one), height in zip(shown.items(), heights, strict=True):
+        caption = ": ".join(filter(None, (words, one.caption)))
+        write(axes, 0, top + 0.4, caption, "left", size=LARGE, weight="bold", parse_math=False)
+        top += 1.1
+        for index, block in enumerate(blocks):
+            row, column = divmod(index, a_row)
+            place = column * pitch_of(right), top + row * height / rows
+            _draw_compared_block(axes, *place, block, one, right)
+        for line, name in enumerate(tables):
+            _draw_compared_table(axes, top + 1.15 * line, name, one, right)
+        top += height
+    return figure
+
+
+def pitch_of(one: Frame) -> float:
+    """From one block to the next, in cells; at least 4, for the words below a block."""
+    return max(4, min(one.block_size, MOST_SLOTS)) + GAP
+
+
+def in_short(yours: Frame, right: Frame) -> str:
+    """The title of a verdict without one."""
+    blocks = sum(differs(block, yours, right) for block in range(num_blocks_of(yours, right)))
+    tables = sum(
+        yours.tables.get(name) != right.tables.get(name) for name in tables_of([yours, right])
+    )
+    words = [plural(blocks, "block")] * (blocks > 0) + [plural(tables, "table")] * (tables > 0)
+    return f"Wrong, in red: {' and '.join(words)}" if words else "Your pool and tables are right"
+
+
+def num_blocks_of(*frames: Frame) -> int:
+    return max(len(one.ref_counts) for one in frames)
+
+
+def tables_of(frames: Sequence[Frame]) -> list[str]:
+    return [*dict.fromkeys(name for one in frames for name in one.tables)][:MOST_TABLES]
+
+
+def blocks_to_draw(yours: Frame, right: Frame) -> list[int]:
+    """All blocks of a small pool; of a large one those that differ, then those in a table."""
+
+    def rank(block: int) -> tuple[bool, bool]:
+        return not differs(block, yours, right), block not in yours.owners | right.owners
+
+    return sorted(sorted(range(num_blocks_of(yours, right)), key=rank)[:MOST_BLOCKS])
+
+
+def differs(block: int, one: Frame, other: Frame) -> bool:
+    return state(block, one) != state(block, other)
+
+
+def state(block: int, one: Frame) -> tuple:
+    owners, tokens = one.owners.get(block, ()), one.tokens.get(block, ())
+    return count_of(block, one), one.num_free(block), owners, tokens
+
+
+def count_of(block: int, one: Frame) -> Number | None:
+    """The reference count; None if the pool doesn't have that block."""
+    return one.ref_counts[block] if block < len(one.ref_counts) else None
+
+
+def _draw_compared_block(
+    axes: Axes, x: float, y: float, block: int, one: Frame, right: Frame
+) -> None:
+    """Its slots, its number and reference count; in red what isn't as in the right pool."""
+    size = min(right.block_size, MOST_SLOTS)
+    tokens, other = one.tokens.get(block, ()), right.tokens.get(block, ())
+    for offset in range(size):
+        if offset < len(tokens):
+            owners = one.owners.get(block, ())
+            _draw_token(axes, x + offset, y, owners, tokens[offset], LARGE)
+        else:
+            cell(axes, x + offset, y, style.EMPTY, unused=block in one.owners)
+        if tokens[offset : offset + 1] != other[offset : offset + 1]:
+            frame(axes, x + offset + 0.1, y + 0.1, 0.8, 0.8, style.WRONG, linewidth=1.2)
+    count, is_wrong = count_of(block, one), differs(block, one, right)
+    color = style.INK if count else style.QUIET
+    frame(axes, x, y, size, 1, style.WRONG if is_wrong else color, linewidth=2 if is_wrong else 0.8)
+    words = f"{block}: {count_in_words(block, one)}"
+    if count != count_of(block, right):
+        words, color = f"{words}, not {count_of(block, right) or 0}", style.WRONG
+    write(axes, x, y + 1.5, words, "left", size=LARGE - 1, color=color)
+    words = what_is_wrong(block, one, right) if is_wrong else ""
+    axes.text(x, y + 1.95, words, va="top", size=LARGE - 1, color=style.WRONG, linespacing=1)
+
+
+def count_in_words(block: int, one: Frame) -> str:
+    count = count_of(block, one)
+    if count is None:
+        return "missing"
+    if block == NULL_BLOCK and count == 0:
+        return "null"
+    if count == 0 and block not in one.owners:
+        return "cached" if one.tokens.get(block) else "free"
+    return plural(count, "ref") if isinstance(count, int) else count
+
+
+def what_is_wrong(block: int, one: Frame, right: Frame) -> str:
+    """In two short lines; empty where the reference count or the slots say it."""
+    num_free, owners = one.num_free(block), one.owners.get(block, ())
+    if num_free > 1:
+        return "twice in the\nfree list"
+    if num_free and owners:
+        return "in a table,\nbut free"
+    if not num_free and not owners and (right.num_free(block) or block in right.owners):
+        return "lost: not free,\nin no table"
+    if owners != right.owners.get(block, ()):
+        return f"in {tables_in_words(owners)},\nnot {tables_in_words(right.owners.get(block, ()))}"
+    return ""
+
+
+def tables_in_words(names: Sequence[str]) -> str:
+    return ", ".join(name[:2] for name in names[:3]) or "no table"
+
+
+def _draw_compared_table(axes: Axes, y: float, name: str, one: Frame, right: Frame) -> None:
+    """A table, what differs in red: a missing entry as an empty box, a wrong row's name too."""
+    table, other, x = one.tables.get(name, ()), right.tables.get(name, ()), POOL + 1.9
+    is_right = name in one.tables and name in right.tables and table == other
+    look = {"weight": "bold", "size": LARGE, "color": style.INK if is_right else style.WRONG}
+    write(axes, POOL + 1.6, y + 0.5, name[:2], "right", parse_math=False, **look)
+    for index in range(min(max(len(table), len(other)), MOST_ENTRIES)):
+        left = x + 1.1 * index
+        if index < len(table):
+            there = isinstance(table[index], int) and 0 <= table[index] < len(one.ref_counts)
+            box(axes, left, y, 1, 1, hue(name) if there else style.PAPER, table[index], LARGE)
+        if table[index : index + 1] != other[index : index + 1]:
+            frame(axes, left, y, 1, 1, style.WRONG, linewidth=2, zorder=3)
+    if (more := len(table) - MOST_ENTRIES) > 0:
+        color = style.INK if table[MOST_ENTRIES:] == other[MOST_ENTRIES:] else style.WRONG
+        write(axes, x + 1.1 * MOST_ENTRIES, y + 0.5, f"+{more}", "left", size=LARGE, color=color)
 
 
 @style.styled

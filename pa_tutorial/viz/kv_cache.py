@@ -1,12 +1,16 @@
 """The figures of notebook 01: what a cache stores, and how much work it saves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite, isnan
+from textwrap import fill
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, cell, label_line
+from pa_tutorial.viz.drawing import board, box, cell, label_line, note, plate, plural, write
 
 
 @style.styled
@@ -97,3 +101,128 @@ def draw_intensity(operations_and_bytes: Callable[..., tuple[int, int]]) -> Figu
     axes.set_xlabel(f"new tokens in the call, of {seq_len} tokens in all")
     axes.set_ylabel("operations per byte")
     return figure
+
+
+# A reader's weights beside the right ones ---------------------------------------------------------
+
+LARGE = 11  # points: readable where the figure is 400 pixels wide
+LABEL, SIDE_BY_SIDE = 3.2, 8  # columns: of a row's name, and of weights that two panels can have
+MOST_ROWS, MOST_COLUMNS = 8, 16  # that are drawn
+ROUNDING = 1e-6
+
+Weights = list[list[float]]
+
+
+@style.styled
+def draw_weights(
+    weights: Mapping[str, Tensor],
+    title: str = "",
+    rows: str = "query",
+    columns: str = "token",
+) -> Figure:
+    """A reader's weights beside the right ones; the right ones alone are the goal.
+
+    Red: a weight that must be 0, and isn't. Hatched: NaN. An outline: 0 where there is a weight.
+
+    weights  "yours" and "right", [rows, columns] each; yours may be of a wrong function
+    """
+    shown = {words: in_rows(found) for words, found in weights.items() if found is not None}
+    right, yours = shown["right"], shown.get("yours")
+    in_short = f"the weight of each {columns}" if yours is None else wrong_in_short(yours, right)
+    heading = title or in_short
+    if yours is None and not heading.startswith("The goal"):
+        heading = f"The goal: {heading}"
+    num_rows, num_columns = (max(size(one)[axis] for one in shown.values()) for axis in (0, 1))
+    across = len(shown) if num_columns <= SIDE_BY_SIDE else 1
+    width, height = LABEL + num_columns + 0.3, num_rows + 2.6
+    down = len(shown) // across
+    figure, axes = style.new_figure("", 0.3 + 0.3 * height * down + 0.16 * (len(heading) // 88))
+    figure.suptitle(fill(heading, 88), parse_math=False, **style.TITLE)
+    board(axes, max(across * width, 15), height * down)
+    for number, (words, one) in enumerate(shown.items()):
+        x, y = (number * width, 0) if across > 1 else (0, number * height)
+        _draw_one(axes, x, y, "" if yours is None else words, one, right, (rows, columns))
+    return figure
+
+
+def in_rows(found: object) -> Weights:
+    """What a wrong function returned as weights: as much of it as can be drawn."""
+    try:
+        numbers = torch.as_tensor(found).detach().to("cpu", torch.float64)
+        while numbers.ndim > 2:
+            numbers = numbers[0]
+        numbers = numbers.reshape(-1, numbers.shape[-1]) if numbers.ndim else numbers[None, None]
+        return numbers[:MOST_ROWS, :MOST_COLUMNS].tolist()
+    except (TypeError, ValueError, RuntimeError, IndexError, NotImplementedError):
+        return []
+
+
+def size(one: Weights) -> tuple[int, int]:
+    return len(one), max(map(len, one), default=0)
+
+
+def must_be_zero(right: Weights, row: int, column: int) -> bool:
+    """So is everything outside the right weights."""
+    return row >= len(right) or column >= len(right[row]) or right[row][column] == 0
+
+
+def wrong_in_short(yours: Weights, right: Weights) -> str:
+    """The title of a verdict without one."""
+    places = [(row, column) for row, line in enumerate(yours) for column in range(len(line))]
+    if nans := sum(isnan(yours[row][column]) for row, column in places):
+        return f"{plural(nans, 'weight')} of yours: NaN"
+    leaks = sum(must_be_zero(right, *at) and abs(yours[at[0]][at[1]]) > ROUNDING for at in places)
+    if leaks:
+        return f"Not 0, but must be: {plural(leaks, 'weight')} of yours, in red"
+    return "Your weights are 0 where they must be"
+
+
+def _draw_one(
+    axes: Axes, x: float, y: float, words: str, one: Weights, right: Weights, names: tuple[str, str]
+) -> None:
+    """A panel: what it shows, the columns' numbers, then a row for each query."""
+    if size(one) != size(right):
+        words += f": {len(one)} × {size(one)[1]}, not {len(right)} × {size(right)[1]}"
+    write(axes, x + LABEL, y + 0.5, words, "left", size=LARGE, weight="bold")
+    look = {"size": LARGE - 1}
+    note(axes, x + LABEL - 0.2, y + 1.4, names[1], "right", **look)
+    for column in range(size(one)[1]):
+        note(axes, x + LABEL + column + 0.5, y + 1.4, column, **look)
+    for row, line in enumerate(one):
+        top = y + 2 + row
+        note(axes, x + LABEL - 0.2, top + 0.5, f"{names[0]} {row}", "right", **look)
+        for column, weight in enumerate(line):
+            _draw_weight(axes, x + LABEL + column, top, weight, right, (row, column))
+
+
+def _draw_weight(
+    axes: Axes, x: float, y: float, weight: float, right: Weights, place: tuple[int, int]
+) -> None:
+    """A cell, darker with a larger weight."""
+    zero = must_be_zero(right, *place)
+    if isnan(weight):
+        look = {"hatch": style.UNUSED_HATCH * 2, "edgecolor": style.WRONG}
+        box(axes, x, y, 0.96, 0.96, style.PAPER, **look)
+        write(axes, x + 0.5, y + 0.5, "NaN", size=LARGE - 2, color=style.WRONG, bbox=plate(0.5))
+    elif zero and abs(weight) > ROUNDING:
+        box(axes, x, y, 0.96, 0.96, style.WRONG, in_two_digits(weight), LARGE)
+    elif zero:
+        box(axes, x, y, 0.96, 0.96, style.EMPTY)
+    else:
+        pale = 1 - min(1, abs(weight)) if isfinite(weight) else 0
+        missing = abs(weight) <= ROUNDING < right[place[0]][place[1]]
+        look = {"edgecolor": style.WRONG, "linewidth": 2, "zorder": 2} if missing else {}
+        color = style.lighter(style.LOGITS, pale)
+        box(axes, x, y, 0.96, 0.96, color, in_two_digits(weight), LARGE, **look)
+
+
+def in_two_digits(weight: float) -> str:
+    """.25, 1, or · for a small one."""
+    if not isfinite(weight):
+        return "inf" if weight > 0 else "-inf"
+    if abs(weight) < 0.005:
+        return "·"
+    if abs(weight) >= 9.95:
+        return "-…" if weight < 0 else "…"
+    digits = f"{weight:.2f}" if abs(weight) < 0.995 else f"{weight:.1f}"
+    return digits.replace("0.", ".").removesuffix(".0")

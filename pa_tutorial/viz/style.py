@@ -30,6 +30,7 @@ EMPTY = "#F2F2F2"
 # A sequence keeps its hue in all figures. The hues are alternately darker and lighter than the
 # tensors' colours, so no sequence looks like a tensor, even in grey or to a colour-blind reader.
 SEQUENCES = ("#332288", "#CFE08A", "#4D5A2A", "#E3C9B0", "#661100", "#882255")
+WRONG = NAN  # a red outline: what a reader's function gets wrong
 UNUSED_HATCH = "////"  # means unused, in every figure, and nothing else
 
 SVG, PNG = "image/svg+xml", "image/png"

@@ -1,0 +1,142 @@
+"""A reader's pool is drawn beside the right one, whatever a wrong function left of it."""
+
+import math
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from pa_tutorial.exercises import pages
+from pa_tutorial.viz import style
+from pa_tutorial.viz.blocks import Frame, draw_pools, frame_of, frame_of_pool
+from tests.simt.microscope.pictures import require_readable, texts_of
+
+COUNTS, FREE = (0, 2, 1, 1, 0, 0, 0, 0), (7, 6, 5, 4)
+A, B = [*b"THE CA"], [*b"THE CS"]
+
+
+def frame(
+    counts: object = COUNTS,
+    free: object = FREE,
+    a: tuple[object, object] = (A, [1, 2]),
+    b: tuple[object, object] = (B, [1, 3]),
+) -> Frame:
+    return frame_of("b writes", 4, counts, {"a": a, "b": b}, free=free)
+
+
+def drawn(yours: Frame, title: str = "") -> list[str]:
+    """The words of the picture, its title first, up to those of the right pool."""
+    figure = draw_pools({"yours": yours, "right": frame()}, title)
+    require_readable(figure)
+    style.png(figure)
+    texts = texts_of(figure)
+    return [figure.get_suptitle(), *texts[: texts.index("right: b writes")]]
+
+
+def num_red(figure: Figure) -> int:
+    red = style.WRONG
+    return sum(patch.get_edgecolor() == red for axes in figure.axes for patch in axes.patches)
+
+
+def test_a_right_pool_is_without_a_mark() -> None:
+    title, *words = drawn(frame())
+    assert title == "Your pool and tables are right"
+    assert [word for word in words if "not" in word or "right" in word] == []
+
+
+MISTAKES = {
+    "a lost reference": (frame(counts=(0, 1, 1, 1, 0, 0, 0, 0)), "1: 1 ref, not 2"),
+    "a reference too many": (frame(counts=(0, 3, 1, 1, 0, 0, 0, 0)), "1: 3 refs, not 2"),
+    "a block freed too early": (
+        frame(counts=(0, 2, 1, 0, 0, 0, 0, 0), free=(*FREE, 3)),
+        "in a table,\nbut free",
+    ),
+    "a block freed twice": (frame(free=(*FREE, 4)), "twice in the\nfree list"),
+    "a block that is lost": (frame(free=FREE[:3]), "lost: not free,\nin no table"),
+    "a shared tail written": (frame(b=(B, [1, 2])), "in a, b,\nnot a"),
+    "a stale table": (frame(b=(B, [2, 3])), "in no table,\nnot b"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_bookkeeping_is_said_below_its_block(mistake: str) -> None:
+    yours, words = MISTAKES[mistake]
+    if mistake == "a stale table":
+        words = "in a,\nnot a, b"
+    found = drawn(yours)
+    assert found[0].startswith("Wrong, in red: ")
+    assert words in found
+
+
+HOSTILE = {
+    "a block that doesn't exist": frame(a=(A, [1, 99])),
+    "a negative block": frame(a=(A, [-1, 2])),
+    "negative counts": frame(counts=(0, -1, -2, -30, 0, 0, 0, 0)),
+    "counts that aren't numbers": frame(counts=(None, math.nan, "two", 1.5, [1], math.inf, 0, 0)),
+    "no counts": frame(counts=()),
+    "too few counts": frame(counts=(0, 1)),
+    "too many counts": frame(counts=COUNTS + (1,) * 40),
+    "no tables": frame(a=(None, None), b=(None, ...)),
+    "tables in tables": frame(a=(A, [[1], [2]])),
+    "a table without end": frame(a=(A, [1, 2] * 600)),
+    "a table that is shared": frame(a=(A, shared := [1, 2, 3]), b=(B, shared)),
+    "tensors": frame(torch.tensor(COUNTS), a=(torch.tensor(A), torch.tensor([1, 2, 3]))),
+    "a tensor of two dimensions": frame(a=(torch.zeros(3, 3), torch.ones(2, 2))),
+    "tokens that aren't numbers": frame(a=([None, "x", "$", [1], math.nan], [1, 2])),
+    "more tokens than blocks": frame(a=(A * 50, [1])),
+    "huge numbers": frame(counts=(10**400, 10**9), a=([10**400], [10**400, 2**63])),
+    "the null block": frame(a=(A, [0, 0])),
+    "a free list of anything": frame(free=[None, "1", 99, -1, 4, [4]]),
+    "a free list that is none": frame(free=7),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_whatever_a_wrong_function_left_is_drawn(kind: str) -> None:
+    assert drawn(HOSTILE[kind])[0].startswith("Wrong, in red: ")
+
+
+def test_other_sequences_than_the_right_ones_are_drawn() -> None:
+    for sequences in ({}, {"a": (A, [1])}, {f"${name}$": (A, [1, 2]) for name in range(30)}):
+        drawn(frame_of("", 4, COUNTS, sequences))
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 8, 16, 32])
+def test_words_can_be_read_with_any_block_size(block_size: int) -> None:
+    tokens = [*range(block_size * 2 - 1)]
+    yours, right = (
+        frame_of("5 tokens", block_size, counts, {"a": (tokens, [1, 2])}, free=())
+        for counts in ((0, 12, 0, 0), (0, 1, 1, 0))
+    )
+    require_readable(draw_pools({"yours": yours, "right": right}))
+    require_readable(draw_pools({"right": right}))
+
+
+def test_a_large_pool_shows_what_differs() -> None:
+    counts = [0] * 200
+    right = frame_of("", 4, counts, {})
+    counts[150] = 1
+    figure = draw_pools({"yours": frame_of("", 4, counts, {}), "right": right})
+    assert "150: 1 ref, not 0" in texts_of(figure)
+
+
+def test_alone_the_right_pool_is_the_goal() -> None:
+    figure = draw_pools({"right": frame()}, "b writes into a copy")
+    require_readable(figure)
+    assert figure.get_suptitle() == "The goal: b writes into a copy"
+
+
+def test_a_long_title_with_any_characters_can_be_read() -> None:
+    title = "append_token: `$x_{` is in 2 tables, and its reference count is 1; " * 4
+    assert drawn(frame(free=FREE[:3]), title)[0].replace("\n", " ") == title.strip()
+
+
+def test_a_pool_of_the_notebooks_is_drawn() -> None:
+    pool, a = pages.Pool(8, 4), pages.Sequence()
+    for token in A:
+        pages.append_token(pool, a, token)
+    b = pages.fork(pool, a)
+    found = frame_of_pool("", pool, {"a": a, "b": b, "c": None})
+    assert found.ref_counts[:4] == (0, 2, 2, 0)
+    assert found.owners == {1: ("a", "b"), 2: ("a", "b")}
+    assert (found.num_free(2), found.num_free(3), found.tables["c"]) == (0, 1, ())

@@ -1,0 +1,112 @@
+"""A reader's weights are drawn beside the right ones, whatever a wrong function returned."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from pa_tutorial.viz import style
+from pa_tutorial.viz.kv_cache import draw_weights, in_two_digits
+from tests.simt.microscope.pictures import require_readable, texts_of
+
+SCORES = torch.arange(24.0).view(4, 6) % 5
+
+
+def masked(diagonal: int) -> Tensor:
+    """Four queries, the last of six tokens; diagonal 3 is the causal mask."""
+    is_hidden = torch.ones(4, 6).triu(diagonal) > 0
+    return torch.softmax(SCORES.masked_fill(is_hidden, -math.inf), dim=-1)
+
+
+RIGHT = masked(3)
+
+
+def drawn(yours: object, title: str = "") -> tuple[str, list[str]]:
+    """The title, and the words of the panel of the reader's weights."""
+    figure = draw_weights({"yours": yours, "right": RIGHT}, title)
+    require_readable(figure)
+    style.png(figure)
+    texts = texts_of(figure)
+    return figure.get_suptitle(), texts[: texts.index("right")]
+
+
+def changed(number: float, row: int = 0, column: int = 0) -> Tensor:
+    weights = RIGHT.clone()
+    weights[row, column] = number
+    return weights
+
+
+def test_right_weights_are_without_a_mark() -> None:
+    title, words = drawn(RIGHT)
+    assert title == "Your weights are 0 where they must be"
+    assert words[0] == "yours"
+
+
+def test_weights_that_must_be_zero_are_counted() -> None:
+    title, _ = drawn(masked(4))
+    assert title == "Not 0, but must be: 3 weights of yours, in red"
+    assert drawn(changed(1e-3, 0, 5))[0].startswith("Not 0, but must be: 1 weight of")
+
+
+def test_nan_is_said_before_anything_else() -> None:
+    title, words = drawn(changed(math.nan, 1, 2))
+    assert title == "1 weight of yours: NaN"
+    assert "NaN" in words
+
+
+def test_a_weight_that_is_missing_gets_an_outline() -> None:
+    (axes,) = draw_weights({"yours": changed(0.0), "right": RIGHT}).axes
+    red = [p for p in axes.get_children() if getattr(p, "get_linewidth", int)() == 2]
+    assert len(red) == 1
+
+
+def test_another_shape_is_said() -> None:
+    for yours, shape in ((RIGHT[:, :5], "4 × 5"), (RIGHT[0], "1 × 6"), (RIGHT.T, "6 × 4")):
+        assert drawn(yours)[1][0] == f"yours: {shape}, not 4 × 6"
+
+
+HOSTILE = {
+    "a single number": torch.tensor(0.5),
+    "a number": 0.5,
+    "lists": RIGHT.tolist(),
+    "lists of other lengths": [[0.5], [0.5, 0.5]],
+    "words": "weights",
+    "no tensor": object(),
+    "nothing": torch.zeros(0),
+    "rows of nothing": torch.zeros(4, 0),
+    "a head too many": RIGHT.expand(2, 4, 6),
+    "many rows": RIGHT.repeat(50, 3),
+    "whole numbers": RIGHT.long() + 7,
+    "truths": RIGHT > 0,
+    "float16 with a gradient": RIGHT.half().requires_grad_(),
+    "complex numbers": RIGHT + 1j,
+    "meta": RIGHT.to("meta"),
+    "sparse": RIGHT.to_sparse(),
+    "infinite": RIGHT * math.inf,
+    "huge": -RIGHT * 1e30,
+    "the scores": SCORES - 2,
+    "NaN everywhere": RIGHT * math.nan,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex values")
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_whatever_a_wrong_function_returned_is_drawn(kind: str) -> None:
+    drawn(HOSTILE[kind], title="attention: `$x_{` isn't right; " * 6)
+
+
+def test_alone_the_right_weights_are_the_goal() -> None:
+    for rows, columns in (("query", "token"), ("sequence", "slot")):
+        figure = draw_weights({"right": RIGHT}, rows=rows, columns=columns)
+        require_readable(figure)
+        assert figure.get_suptitle() == f"The goal: the weight of each {columns}"
+        assert f"{rows} 3" in texts_of(figure)
+
+
+@pytest.mark.parametrize(
+    ("weight", "words"),
+    [(1, "1"), (0.999, "1"), (0.5, ".50"), (0.001, "·"), (-0.25, "-.25"), (2.5, "2.5"), (30, "…")],
+)
+def test_a_number_fits_its_cell(weight: float, words: str) -> None:
+    assert in_two_digits(weight) == words
