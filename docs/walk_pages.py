@@ -20,12 +20,13 @@ from simt.microscope.page import DATA, page
 CELL_LINK = re.compile(r"\]\([\w./]*\.ipynb#cell-id=([\w-]+)\)")
 TERM, TERM_LINK = re.compile(r'<a id="([\w-]+)"></a>'), re.compile(r"\]\(GLOSSARY\.md#([\w-]+)\)")
 KERNEL = ("@cuda.jit", "@triton.jit")
-MONDAY = re.compile(r"(\d\d)(?:, (?:parts? )?(\d+(?: (?:to|and) \d+)*))?[;.]")
+ON_MONDAY = re.compile(r"for (\w+), ([^;.]+)[;.]")  # "for Triton, 00, 03 to 06 and 24;"
+RANGE = re.compile(r"\b(\d\d)(?: to (\d\d))?\b")
 
 MAIN = [*range(15), 16]
 TREES = {
     "The main path": MAIN,
-    "Side trips": range(21, 28),
+    "Side trips": range(20, 28),
     "To look things up": ["notebooks/QUESTIONS", "notebooks/INDEX", "notebooks/*", "COURSE"],
     "The packages": ["pa_tutorial/*/README", "simt/README", "simt/*/README", "tests/README", "C*"],
 }
@@ -76,8 +77,8 @@ def walk_notebook(app: Sphinx, docname: str, content: dict) -> dict:
             if DATA in data:
                 data["text/html"] = live(app, cell["id"], escape(alt), "".join(data.pop(DATA)))
         cells.append(cell)
-    for way in on_monday(app, docname):
-        cells.insert(1, {"cell_type": "markdown", "id": "way", "metadata": {}, "source": way})
+    if ways := "\n".join(on_monday(app, docname)):
+        cells.insert(1, {"cell_type": "markdown", "id": "way", "metadata": {}, "source": ways})
         cells.append(cells[1] | {"id": "way-on"})
     return content | {"cells": cells}
 
@@ -91,15 +92,23 @@ def live(app: Sphinx, name: str, title: str, data: str) -> str:
 
 
 def on_monday(app: Sphinx, docname: str) -> Iterator[str]:
-    """The sentence in a notebook about the way for Monday, taken from the README."""
+    """The sentences in a notebook about the ways for Monday, taken from the README."""
     said = Path(app.srcdir, "README.md").read_text(encoding="utf-8")
-    path = MONDAY.findall(said.partition("**Change it on Monday**")[2].split("\n")[0])
-    after = dict(zip(path, [*path[1:], ("", "")], strict=True))
-    for (number, parts), (on, _) in after.items():
-        if docname == notebook(app, number):
-            here = f"parts {parts}" if parts else "all of it"
-            link = f", then [{on}](/{notebook(app, on)}.ipynb)" if on else ", then you are done"
-            yield f":::{{container}} monday\nFor the kernel on Monday: {here}{link}.\n:::\n"
+    ways = said.partition("**Change it on Monday**")[2].split("\n")[0]
+    for kernel, listed in ON_MONDAY.findall(ways):
+        way = numbers_in(listed)
+        for number, on in zip(way, [*way[1:], None], strict=True):
+            if docname == notebook(app, number):
+                after = (
+                    f"go on with [{on:02}](/{notebook(app, on)}.ipynb)" if on else "you are done"
+                )
+                yield f":::{{container}} monday\nFor {kernel} on Monday: {after}.\n:::\n"
+
+
+def numbers_in(listed: str) -> list[int]:
+    """Those of "00, 03 to 06 and 24"."""
+    ranges = RANGE.findall(listed)
+    return [n for first, last in ranges for n in range(int(first), int(last or first) + 1)]
 
 
 def on_doctree(app: Sphinx, doctree: nodes.document) -> None:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pa_tutorial.kernels.template import FILES, FLOAT8
+from pa_tutorial.kernels.sources import FILES
+from pa_tutorial.kernels.template import FLOAT8
 from pa_tutorial.printing import print_anything
 from tests.exercises.mutants import mistakes
 

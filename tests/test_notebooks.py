@@ -65,7 +65,6 @@ def test_a_notebook_gets_the_same_pngs_and_answers_of_the_compiler(
     require_committed_outputs(path, with_png=True)
 
 
-KERNELS = "07", "08", "09", "10", "11", "12", "13", "14"
 WIDE, USUAL = (96, 32, "torch.bfloat16"), (64, 16, "torch.float16")
 
 
@@ -86,12 +85,16 @@ def test_a_notebook_ends_with_a_readers_sizes(number: int, sizes: tuple, tmp_pat
 
 
 # The reader's files are written, so what these say changes from one run to the next.
-SAYS_WHAT_IS_SAVED = "saved(", "save("
+SAYS_WHAT_IS_SAVED = "saved(", "save(", "my_pages()", "save_pages("
 NOT_RIGHT = "not yet", "not written", "still ours", "goes on with ours"
-OF_KERNELS = [path for path in sorted(NOTEBOOKS.glob("*.ipynb")) if path.stem[:2] in KERNELS]
+FURTHER = pytest.mark.rest("notebooks 00 to 14")
+FILLED = [
+    pytest.param(path, id=path.stem, marks=[] if path.stem < "15" else [FURTHER])
+    for path in sorted(NOTEBOOKS.glob("*.ipynb"))
+]
 
 
-@pytest.mark.parametrize("path", OF_KERNELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILLED)
 def test_a_filled_notebook_is_right_and_gives_the_same_when_run_again(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +105,8 @@ def test_a_filled_notebook_is_right_and_gives_the_same_when_run_again(
         assert "error" not in [output.output_type for output in one.get("outputs", [])], shown
         said = [words for words in NOT_RIGHT if words in str(shown)]
         assert "attempt(" not in one.source or not said, shown
-        if not any(words in one.source for words in SAYS_WHAT_IS_SAVED):
+        is_live = "live" in one.metadata.get("tags", [])  # shows this machine
+        if not is_live and not any(words in one.source for words in SAYS_WHAT_IS_SAVED):
             require_same(outputs(other, with_png=False), shown, f"run twice:\n{one.source}")
 
 

@@ -59,7 +59,7 @@ def examples() -> list:
             id=f"{readme.parent.name}-{number}",
             marks=[pytest.mark.triton] * ("import triton" in example[1]),
         )
-        for readme in READMES
+        for readme in [*READMES, ROOT / "notebooks" / "QUESTIONS.md"]
         for number, example in enumerate(EXAMPLE.finditer(text(readme)), start=1)
     ]
 

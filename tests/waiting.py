@@ -32,7 +32,7 @@ VERDICTS = """
 import json, time
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.blank_verdict import judged
-from pa_tutorial.exercises.ours import BACKENDS
+from pa_tutorial.exercises.our_kernels import BACKENDS
 from tests.exercises.blank_cells import function_of
 
 def seconds(blank):

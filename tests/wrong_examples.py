@@ -41,7 +41,8 @@ import numpy as np
 from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
 from pa_tutorial.checks.engine_check import ENGINE
 from pa_tutorial.exercises.changed_line import with_changed_line
-from pa_tutorial.kernels.template import FILES, FLOAT8
+from pa_tutorial.kernels.sources import FILES
+from pa_tutorial.kernels.template import FLOAT8
 from simt.twins import TWINS
 from tests import cache_trials, triton_trials
 from tests.cache_trials import CACHE_WRITES
@@ -152,11 +153,11 @@ def applied(example: WrongExample) -> Iterator[None]:
 
 
 def read_kernels_in(folder: Path) -> None:
-    """Let template.py, which executes the kernels' files, find them beside the changed ones."""
+    """Let sources.py, which reads the kernels' files, find them beside the changed ones."""
     for file in KERNEL_FILES:
         if not (folder / file).exists():
             shutil.copy(ROOT / file, folder / file)
-    importlib.import_module(module_name(f"{KERNELS}/template.py")).FOLDER = folder / KERNELS
+    importlib.import_module(module_name(f"{KERNELS}/sources.py")).FOLDER = folder / KERNELS
 
 
 def compile_quickly(cpu_kernel: ModuleType) -> None:

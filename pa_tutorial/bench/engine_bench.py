@@ -17,6 +17,7 @@ from pa_tutorial.bench.engine_ways import GATHERS, WAYS, Way
 from pa_tutorial.bench.timing import interleaved, table
 from pa_tutorial.engine import Engine, Request, SamplingParams
 from pa_tutorial.kernels.geometry import divide_round_up
+from pa_tutorial.paging.block_pages import BlockPages
 
 SHARPER = 4.0  # without it, q and k of random weights would attend to all tokens equally
 LOUDER = 8.0  # without it, the output of attention wouldn't change the next token
@@ -90,10 +91,8 @@ def prefilled(model: TinyLM, workload: Workload, way: Way) -> Job:
     """After the step that computes all prompts."""
     engine = Engine(
         model,
+        BlockPages(workload.blocks_needed, workload.block_size, prefix_caching=False),
         way.backend,
-        num_blocks=workload.blocks_needed,
-        block_size=workload.block_size,
-        prefix_caching=False,
         token_budget=workload.num_requests * workload.prompt_len,
         max_num_seqs=workload.num_requests,
     )

@@ -22,7 +22,7 @@ from pa_tutorial.bench.timing import RESULTS, interleaved, write_results
 from pa_tutorial.checks.ladder import backend_named
 from pa_tutorial.exercises.my_kernel import KERNELS, load
 from pa_tutorial.kernels.cuda_backends import CudaBackend
-from pa_tutorial.kernels.template import KernelFileError
+from pa_tutorial.kernels.sources import KernelFileError
 from pa_tutorial.kernels.triton.backend import triton_backend, why_absent
 from pa_tutorial.printing import print_anything
 

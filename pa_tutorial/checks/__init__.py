@@ -6,7 +6,8 @@
     check("kv_cache", my_attention)   # yours in its place
     check("kv_cache", my_attention, raises=False)  # the result, right or wrong
     check("cuda_v2", short=True)      # a few cases that catch every mistake in tests/wrong
-    check("block_manager")            # allocator, block tables, prefix cache, swap
+    check("block_manager", mine.Pages)  # who has which block; ours without mine.Pages
+    check("prefix_cache")             # ours: known blocks are found again; swap, sliding windows
     check("engine")                   # scheduler, batch, runner: requests served together
 
 It returns a Result: .ok, .passed, .total, .first_failure, .cases.
@@ -28,6 +29,7 @@ __all__ = ["CaseResult", "CheckFailure", "Result", "check"]
 # Checks that aren't stages -> where their trials are; loaded on demand, like stages.
 OTHERS = {
     "block_manager": "checks.block_manager_check:story_trials",
+    "prefix_cache": "checks.prefix_cache_check:prefix_trials",
     "engine": "checks.engine_check:scene_trials",
 }
 OURS: Any = object()  # not None, because passing None is a reader's mistake, not a request for ours
@@ -45,11 +47,12 @@ def check(
 ) -> Result:
     """Run a stage, or a function in its place, over all its cases.
 
-    name      a stage (`python -m pa_tutorial.checks --help` lists them), "block_manager" or
-              "engine"
+    name      a stage (`python -m pa_tutorial.checks --help` lists them), "block_manager",
+              "prefix_cache" or "engine"
     function  what to run in its place; by default the stage itself. For a stage that reads blocks,
-              a function of the fields of a DecodeStep, by name, or a backend; for "block_manager" a
-              class like PrefixCachingAllocator, for "engine" one like Engine
+              a function of the fields of a DecodeStep, by name, or a backend; for "block_manager"
+              what makes an object of the protocol Pages from num_blocks and block_size; for
+              "prefix_cache" a class like PrefixCachingAllocator, for "engine" one like Engine
     short     for stages that read blocks only: SHORT_CHECK (cases.py) instead of all cases,
               because a simulated kernel takes about a second per case
     takes     for a function in place of a stage only: what else it takes by name. With "probe", a

@@ -36,7 +36,7 @@ def _worst_place(out: Comparison, axes: tuple[str, ...]) -> str:
     size = np.where(np.isnan(difference), np.inf, difference)
     element = int(np.argmax(differs if exact else size))
     place = ", ".join(
-        _name_place(axis, int(index)) for axis, index in zip(axes, (*row, element), strict=False)
+        name_place(axis, int(index)) for axis, index in zip(axes, (*row, element), strict=False)
     )
     found, wanted = told_apart(actual[element], expected[element], 7 if exact else 3)
     where = f"{'first difference from' if exact else 'worst against'} {out.reference}"
@@ -50,7 +50,7 @@ def told_apart(actual: float, expected: float, digits: int) -> tuple[str, str]:
     return f"{actual:.{digits}g}", f"{expected:.{digits}g}"
 
 
-def _name_place(axis: str, index: int) -> str:
+def name_place(axis: str, index: int) -> str:
     """ "head", 3 -> "head 3"; "keys|values", 1 -> "values"."""
     return axis.split("|")[index] if "|" in axis else f"{axis} {index}"
 

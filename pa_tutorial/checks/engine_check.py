@@ -28,10 +28,12 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.checks.script import scripts
 from pa_tutorial.engine.engine import Engine
 from pa_tutorial.engine.request import SamplingParams
+from pa_tutorial.paging.block_pages import BlockPages
 
 ENGINE = "engine"
 SCENES = scripts("scenes.txt")
 BLOCK_SIZE = 4
+POOL = ("num_blocks", "block_size", "prefix_caching", "watermark")  # options for BlockPages
 WIDTH = 24  # of a row in the comparison; also the most tokens that a request generates
 NOTHING = -1.0  # pads a row
 MOST_STEPS = 200  # a scene that takes more steps counts as endless
@@ -74,12 +76,14 @@ class Served:
 
     def __init__(self, engine_class: Callable[..., Engine] = Engine, **options: Any) -> None:
         self.model = Model()
-        self.engine = engine_class(self.model, **({"block_size": BLOCK_SIZE} | options))
+        pool = {"num_blocks": 512, "block_size": BLOCK_SIZE}
+        pool |= {name: options.pop(name) for name in POOL if name in options}
+        self.pages = BlockPages(**pool)
+        self.engine = engine_class(self.model, self.pages, **options)
         self.requests: dict[str, Any] = {}
         self.facts: dict[str, list[float]] = {}
         self.finished: list[int] = []  # which requests, in the order of finishing
         self.blocks_copied = 0
-        self.fewest_free = self.engine.allocator.num_free
         self.taken_back = 0
         self._seen: dict[object, list[int]] = {}
         self._count_copies()
@@ -137,7 +141,6 @@ class Served:
     def step(self, times: int = 1) -> None:
         for _ in range(times):
             self.engine.step()
-            self.fewest_free = min(self.fewest_free, self.engine.allocator.num_free)
             for number, request in enumerate(self.requests.values()):
                 if request.is_finished and number not in self.finished:
                     self.finished.append(number)
@@ -186,9 +189,8 @@ class Served:
                 rows[f"{name}, sample {index}"] = sample.generated
             reasons = [sample.finish_reason for sample in request.samples]
             rows[f"{name}, {ENDS}"] = [REASONS.index(r) if r else NOTHING for r in reasons]
-        allocator = self.engine.allocator
         endless = sum(not request.is_finished for request in self.requests.values())
-        held = allocator.num_usable - allocator.num_free
+        held = self.pages.num_blocks - 1 - self.pages.num_free
         failed = sum(step.error is not None for step in self.engine.statistics)
         at_the_end = zip(AT_THE_END, (endless, held, self.taken_back, failed), strict=True)
         return rows | self.facts | {name: [number] for name, number in at_the_end}

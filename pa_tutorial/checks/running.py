@@ -29,6 +29,8 @@ class Trial:
     bounds      quantity -> largest error that passes
     axes        what each dimension of `out` counts
     trace       (function, thread block) -> what a kernel with it accesses; None if nobody asks
+    drawn       function -> what the picture of a verdict shows; None: there is no picture
+    costs       function -> quantity -> how much it takes; None if that is no matter
     """
 
     name: str
@@ -40,6 +42,8 @@ class Trial:
     axes: tuple[str, ...]
     problem: object = None
     trace: Callable[..., Any] | None = None
+    drawn: Callable[[Function | None], Any] | None = None
+    costs: Callable[[Function | None], Mapping[str, int]] | None = None
 
 
 class CheckFailure(ShortInNotebooks, AssertionError):

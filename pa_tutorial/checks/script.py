@@ -27,11 +27,12 @@ RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 @dataclass(frozen=True)
 class Operation:
-    """The name of a method, and the arguments to call it with."""
+    """The name of a method, the arguments to call it with, and how the script says it."""
 
     method: str
     arguments: tuple[Any, ...]
     options: dict[str, Any]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Script:
 
     isolates    neighbours that isolate the same thing share a line in the table of results
     meaning     what must hold; a failure tells the reader to check this first
-    operations  methods of both sides: of World and ListModel, or of Served and Alone
-    options     of the allocator, or of the Engine
+    operations  methods of PagesAtWork, or of both Served and Alone
+    options     of the pool, or of the Engine
     """
 
     isolates: str
@@ -74,7 +75,7 @@ def _operation(text: str) -> Operation:
     method, *words = shlex.split(text)
     if words[:1] == ["="]:
         method, words = "fact", [method, *words[1:]]
-    return Operation(method, *_values(words))
+    return Operation(method, *_values(words), " ".join(text.split()))
 
 
 def _values(words: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:

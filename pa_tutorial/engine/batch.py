@@ -9,7 +9,7 @@ from torch import Tensor
 from pa_tutorial.arguments import require_device, require_type
 from pa_tutorial.engine.request import Sequence
 from pa_tutorial.engine.scheduler import Scheduled
-from pa_tutorial.paging.block_table import padded_block_tables
+from pa_tutorial.paging.pages import Pages
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Batch:
         return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
 
 
-def build_batch(plan: Several[Scheduled]) -> Batch:
-    """The tensors of a step, built from the scheduler's plan.
+def build_batch(plan: Several[Scheduled], pages: Pages) -> Batch:
+    """The tensors of a step, built from the scheduler's plan and the sequences' block tables.
 
     A sequence that computes one token decodes, whether that token was generated or is the last
     of a prompt: it has one query, and everything it attends to is in the cache.
@@ -56,6 +56,7 @@ def build_batch(plan: Several[Scheduled]) -> Batch:
     """
     fit = isinstance(plan, Several) and all(isinstance(one, Scheduled) for one in plan)
     require_type(fit, "plan", plan, "a list of Scheduled")
+    require_type(isinstance(pages, Pages), "pages", pages, "a Pages, such as BlockPages")
     input_ids, positions, slots, last_rows = [], [], [], []
     ordered = sorted(plan, key=lambda scheduled: len(scheduled.slots) > 1)  # decodes first
     for scheduled in ordered:
@@ -66,13 +67,14 @@ def build_batch(plan: Several[Scheduled]) -> Batch:
         if scheduled.is_last:
             last_rows.append(len(input_ids) - 1)
     query_lens = [len(scheduled.slots) for scheduled in ordered]
-    tables = [scheduled.sequence.table for scheduled in ordered]
+    sequences = [scheduled.sequence for scheduled in ordered]
+    seq_lens = [sequence.num_in_pages for sequence in sequences]
     return Batch(
         input_ids=torch.tensor(input_ids),
         positions=torch.tensor(positions),
         slot_mapping=torch.tensor(slots),
-        block_tables=padded_block_tables(tables),
-        seq_lens=torch.tensor([table.num_tokens for table in tables], dtype=torch.int32),
+        block_tables=pages.tables([sequence.age for sequence in sequences]),
+        seq_lens=torch.tensor(seq_lens, dtype=torch.int32),
         query_lens=query_lens,
         num_decodes=sum(query_len == 1 for query_len in query_lens),
         last_rows=torch.tensor(last_rows, dtype=torch.int64),

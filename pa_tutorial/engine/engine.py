@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pa_tutorial.arguments import require, require_bool, require_type
+from pa_tutorial.arguments import require, require_type
 from pa_tutorial.attention.backend import Backend
 from pa_tutorial.attention.paged import online_backend
 from pa_tutorial.engine.batch import build_batch
@@ -21,8 +21,7 @@ from pa_tutorial.engine.request import (
 from pa_tutorial.engine.runner import Model, Runner
 from pa_tutorial.engine.sampling import choose_token
 from pa_tutorial.engine.scheduler import Scheduler
-from pa_tutorial.paging.allocator import BlockAllocator
-from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+from pa_tutorial.paging.pages import Pages
 
 Chosen = list[tuple[int, str | None]]  # tokens, each with the reason if it ends its sample
 
@@ -61,16 +60,14 @@ class StepStatistics:
 class Engine:
     """Serves requests over one model and one pool of blocks.
 
+        engine = Engine(model, BlockPages(num_blocks=512, block_size=16))
         request = engine.add(prompt, SamplingParams(max_tokens=20))
         while not request.is_finished:
             engine.step()
 
     model           TinyLM, Llama, or any Model
+    pages           the memory manager, without sequences: BlockPages, or another of its protocol
     backend         decodes: cpu_backend of kernels/cpu is the fastest
-    num_blocks      blocks in the pool, including the null block
-    block_size      tokens per block
-    prefix_caching  whether later requests can reuse full blocks
-    watermark       free blocks that must remain for running requests when one is admitted
     make_runner     called with model, backend, num_blocks, block_size and kv_cache_dtype
     kv_cache_dtype  None: the cache has the dtype of the model; "fp8" (float8_e4m3fn) or "fp8_e5m2":
                     8 bits per number, for a backend that reads them
@@ -83,23 +80,18 @@ class Engine:
     def __init__(
         self,
         model: Model,
+        pages: Pages,
         backend: Backend = online_backend,
-        num_blocks: int = 512,
-        block_size: int = 16,
-        prefix_caching: bool = True,
-        watermark: int = 0,
         make_runner: Callable[..., Runner] = Runner,
         kv_cache_dtype: str | None = None,
         **limits: int | None,
     ) -> None:
         require_type(hasattr(model, "config"), "model", model, "a Model, such as TinyLM")
-        require_bool("prefix_caching", prefix_caching)
         self.model = model
-        # First, because it needs the most memory and refuses what the machine doesn't have.
-        self.runner = make_runner(model, backend, num_blocks, block_size, kv_cache_dtype)
-        allocator = PrefixCachingAllocator if prefix_caching else BlockAllocator
-        self.allocator = allocator(num_blocks, watermark)
-        self.scheduler = Scheduler(self.allocator, block_size, **limits)
+        self.pages = pages
+        self.scheduler = Scheduler(pages, **limits)
+        sizes = (pages.num_blocks, pages.block_size)
+        self.runner = make_runner(model, backend, *sizes, kv_cache_dtype)
         self.num_requests = 0
         self.statistics: list[StepStatistics] = []
 
@@ -159,7 +151,7 @@ class Engine:
 
     def _compute(self, plan: list) -> Exception | None:
         """Run the model, and choose the next token of every sequence that is due one."""
-        batch = build_batch(plan)
+        batch = build_batch(plan, self.pages)
         scores = self.runner.run(batch)
         largest, likeliest = scores.max(dim=-1)
         # The largest score is NaN if any score is, and infinite if none can be chosen.
@@ -204,7 +196,7 @@ class Engine:
         return "length" if num_generated == params.max_tokens else None
 
     def _in_this_step(self) -> list[Sequence]:
-        return [sequence for sequence in self.scheduler.touched if sequence.table is not None]
+        return [sequence for sequence in self.scheduler.touched if sequence.num_in_pages]
 
     def _retry_alone(self, sequences: list[Sequence], error: Exception) -> None:
         for sequence in self.scheduler.suspect(sequences):
@@ -224,8 +216,8 @@ class Engine:
             num_waiting=len(self.scheduler.waiting) + len(self.scheduler.suspects),
             num_prefill=sum(number for number in num_tokens if number > 1),
             num_decode=sum(number == 1 for number in num_tokens),
-            blocks_used=self.allocator.num_usable - self.allocator.num_free,
-            blocks_cached=getattr(self.allocator, "num_cached", 0),
+            blocks_used=self.pages.num_blocks - 1 - self.pages.num_free,
+            blocks_cached=self.pages.num_cached,
             hit_rate=self.scheduler.num_cached / max(1, self.scheduler.num_looked_up),
             num_preemptions=self.scheduler.num_preemptions,
             error=None if error is None else f"{type(error).__name__}: {error}",

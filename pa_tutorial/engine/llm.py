@@ -15,6 +15,7 @@ from pa_tutorial.engine.engine import Engine
 from pa_tutorial.engine.request import DEFAULT_PARAMS, Request, SamplingParams
 from pa_tutorial.engine.runner import Model
 from pa_tutorial.engine.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+from pa_tutorial.paging.block_pages import BlockPages
 
 Prompt = str | Several[int]
 ModelOrPlace = Model | str | os.PathLike
@@ -54,16 +55,26 @@ class LLM:
     model      "tiny" (TinyLM, which comes with this package), a folder with a Hugging Face
                checkpoint (Llama or Qwen2), or a model itself
     tokenizer  needed for prompts that are text; found automatically for "tiny" and for a folder
-    options    options of the Engine: backend, num_blocks, block_size, kv_cache_dtype, …
+    num_blocks, block_size, prefix_caching, watermark
+               of its BlockPages
+    options    options of the Engine: backend, kv_cache_dtype, token_budget, …
 
     Raises ValueError or OSError, saying what is wrong, for a folder that can't be loaded.
     """
 
     def __init__(
-        self, model: ModelOrPlace = "tiny", tokenizer: Tokenizer | None = None, **options: object
+        self,
+        model: ModelOrPlace = "tiny",
+        tokenizer: Tokenizer | None = None,
+        num_blocks: int = 512,
+        block_size: int = 16,
+        prefix_caching: bool = True,
+        watermark: int = 0,
+        **options: object,
     ) -> None:
         model, self.tokenizer = load_model(model, tokenizer)
-        self.engine = Engine(model, **options)
+        pages = BlockPages(num_blocks, block_size, prefix_caching, watermark)
+        self.engine = Engine(model, pages, **options)
         self.statistics = self.engine.statistics  # of all steps so far, including earlier calls
 
     def generate(

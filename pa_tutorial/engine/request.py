@@ -6,7 +6,6 @@ from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
 from pa_tutorial.arguments import real_number, require, require_bool, whole_number, whole_numbers
-from pa_tutorial.paging.block_table import BlockTable
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,8 @@ class Sequence:
 
     index          which sample of its request
     token_ids      the prompt and the tokens generated so far
-    table          its blocks; None while it waits. The first table.num_tokens tokens have K and V
-                   in the cache, or get them in this step
+    num_in_pages   how many of its first tokens have a place in the cache; 0 while it waits. K and V
+                   of these tokens are there, or are written in this step
     finish_reason  "stop", "length", "error" or "cancelled"; None while it runs
     num_preemptions  how often it had to give up its blocks
     """
@@ -106,13 +105,13 @@ class Sequence:
     request: Request
     index: int
     token_ids: list[int]
-    table: BlockTable | None = None
+    num_in_pages: int = 0
     finish_reason: str | None = None
     num_preemptions: int = 0
 
     @property
     def age(self) -> tuple[int, int]:
-        """First come, first served: the smallest comes first."""
+        """First come, first served: the smallest comes first. It is also its name in the pages."""
         return self.request.number, self.index
 
     @property

@@ -6,16 +6,15 @@ from operator import attrgetter
 
 from pa_tutorial.arguments import require, require_type, whole_number
 from pa_tutorial.engine.request import Request, Sequence
-from pa_tutorial.paging.allocator import Admission, BlockAllocator
-from pa_tutorial.paging.block_table import BlockTable, require_pool
 from pa_tutorial.paging.errors import OutOfBlocks
+from pa_tutorial.paging.pages import Admission, Pages
 
 by_age = attrgetter("age")
 
 
 @dataclass(frozen=True)
 class Scheduled:
-    """What one sequence computes in a step; its block table already contains these tokens.
+    """What one sequence computes in a step; it already has blocks for these tokens.
 
     first    position of the first token to compute
     slots    where K and V of each token are written; -1 if they are cached already
@@ -33,7 +32,7 @@ class Scheduled:
 class Scheduler:
     """Continuous batching: in every step, sequences that fit may start and finished ones leave.
 
-    allocator     the pool of blocks
+    pages         the blocks; each sequence is known there by its age
     token_budget  the most tokens that one step computes; prefill and decode share it
     chunk_size    the most tokens of one sequence per step: a longer prompt takes several steps
                   (chunked prefill), so that others can continue meanwhile
@@ -57,16 +56,14 @@ class Scheduler:
 
     def __init__(
         self,
-        allocator: BlockAllocator,
-        block_size: int,
+        pages: Pages,
         token_budget: int = 256,
         chunk_size: int | None = None,
         max_num_seqs: int = 64,
     ) -> None:
         chunk_size = token_budget if chunk_size is None else chunk_size
-        require_pool(allocator)
-        self.allocator = allocator
-        self.block_size = whole_number("block_size", block_size, least=1)
+        require_type(isinstance(pages, Pages), "pages", pages, "a Pages, such as BlockPages")
+        self.pages = pages
         self.token_budget = whole_number("token_budget", token_budget, least=1)
         self.chunk_size = whole_number("chunk_size", chunk_size, least=1)
         self.max_num_seqs = whole_number("max_num_seqs", max_num_seqs, least=1)
@@ -74,7 +71,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.suspects: list[Sequence] = []
         self.plan: list[Scheduled] = []
-        self.touched: list[Sequence] = []  # their tables have changed in this step, or may have
+        self.touched: list[Sequence] = []  # their blocks have changed in this step, or may have
         self.num_preemptions = 0
         self.num_looked_up = 0  # tokens of admitted sequences, and how many were in the cache
         self.num_cached = 0
@@ -91,8 +88,7 @@ class Scheduler:
         require(num_samples <= self.max_num_seqs, "num_samples", num_samples, allowed)
         # The last generated token is never fed back, so it needs no slot.
         longest = len(request.prompt) + request.params.max_tokens - 1
-        usable = self.allocator.num_usable - self.allocator.watermark
-        places = max(0, usable) * self.block_size
+        places = self.pages.num_usable * self.pages.block_size
         allowed = f"at most {places}, the slots that the pool can give to one sequence"
         require(longest <= places, "len(prompt) + max_tokens - 1", longest, allowed)
         request.samples.append(Sequence(request, 0, list(request.prompt)))
@@ -111,7 +107,7 @@ class Scheduler:
             return self.plan
         budget, preemptions = self.token_budget, self.num_preemptions
         for sequence in list(self.running):
-            if budget == 0 or sequence.table is None:  # preempted, and so are all younger ones
+            if budget == 0 or sequence.num_in_pages == 0:  # preempted, and so are all younger ones
                 break
             budget -= self._give(sequence, budget)
         while budget > 0 and self.waiting and self.num_preemptions == preemptions:
@@ -131,23 +127,19 @@ class Scheduler:
         places = sum(map(num_places, [*self.running, sequence]))
         if places > self.max_num_seqs:
             return Admission.LATER
-        prospect = BlockTable(self.allocator, self.block_size).look_up(sequence.token_ids)
-        return self.allocator.can_allocate(prospect.num_blocks)
+        return self.pages.admit(sequence.token_ids)
 
     def _give(self, sequence: Sequence, budget: int) -> int:
         """Schedule as many tokens of a sequence as the budget allows, and return how many."""
         self.touched.append(sequence)
-        is_new = sequence.table is None
-        if is_new:
-            sequence.table = BlockTable(self.allocator, self.block_size)
-        table = sequence.table
-        rest = sequence.token_ids[table.num_tokens :]
+        first, name = sequence.num_in_pages, sequence.age
+        rest = sequence.token_ids[first:]
         # Tokens in the prefix cache cost blocks, but no budget.
-        num_cached = table.look_up(rest).num_cached if len(rest) > 1 else 0
+        num_cached = self.pages.num_found(name, rest) if len(rest) > 1 else 0
         rest = rest[: num_cached + min(budget, self.chunk_size)]
         while True:
             try:
-                appended = table.append(rest)
+                appended = self.pages.append(name, rest)
                 break
             except OutOfBlocks:
                 # The youngest that has no part in this step yet.
@@ -156,16 +148,17 @@ class Scheduler:
                 self.preempt(victim)
                 if victim is sequence:
                     return 0
-        if is_new:
+        sequence.num_in_pages += len(rest)
+        if first == 0:
             self.num_looked_up += len(sequence.token_ids)
             self.num_cached += appended.num_cached
         self.plan.append(
             Scheduled(
                 sequence=sequence,
-                first=table.num_tokens - len(rest) + appended.num_cached,
+                first=first + appended.num_cached,
                 slots=appended.slots[appended.num_cached :],
                 copies=appended.copies,
-                is_last=table.num_tokens == len(sequence.token_ids),
+                is_last=sequence.num_in_pages == len(sequence.token_ids),
             )
         )
         return len(rest) - appended.num_cached
@@ -182,7 +175,8 @@ class Scheduler:
         samples = sequence.request.samples
         for _ in range(num_more):
             sample = Sequence(sequence.request, len(samples), sequence.token_ids.copy())
-            sample.table = sequence.table.fork()
+            self.pages.fork(sequence.age, sample.age)
+            sample.num_in_pages = sequence.num_in_pages
             samples.append(sample)
             insort(self.running, sample, key=by_age)
         return samples[len(samples) - num_more :]
@@ -207,8 +201,8 @@ class Scheduler:
         """
         alone = [sequence for sequence in sequences if sequence in self.suspects]
         for sequence in sequences:
-            for block in () if sequence.table is None else sequence.table.blocks:
-                self.allocator.forget(block)
+            if sequence.num_in_pages:
+                self.pages.forget(sequence.age)
             if sequence.finish_reason is None:
                 self.remove(sequence)
                 insort(self.suspects, sequence, key=by_age)
@@ -219,9 +213,9 @@ class Scheduler:
         for group in (self.waiting, self.running, self.suspects):
             if sequence in group:
                 group.remove(sequence)
-        if sequence.table is not None:
-            sequence.table.free()
-            sequence.table = None
+        if sequence.num_in_pages:
+            self.pages.free(sequence.age)
+            sequence.num_in_pages = 0
 
 
 def num_places(sequence: Sequence) -> int:

@@ -1,143 +1,272 @@
-"""Exercises of notebook 06: slots with a token, attention block by block."""
+"""Blanks of notebook 06: which slots of a block hold a token, and the loop over blocks."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.online import empty_part, merge, part_of
+from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.attention.work import TensorsMade
-from pa_tutorial.checks.calls import AnswerError, Function
-from pa_tutorial.checks.ladder import STAGES
+from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.checks.cases import CASES as PROBLEMS
+from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.problem import DecodeProblem
-from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import graded, on_steps, require_tensor
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.grading import graded, require_tensor, require_tensors
+from pa_tutorial.exercises.random_inputs import reseeded, seeded_torch
 
+Lens = tuple[int, ...]
+Tables = tuple[tuple[int, ...], ...]
 
-# 1. ---------------------------------------------------------------------------------------------
-def slots_with_token(block_idx: int, seq_lens: Tensor, block_size: int) -> Tensor:
-    """Which slots of logical block block_idx hold a token of each sequence.
+# tokens_of_block ----------------------------------------------------------------------------------
 
-    seq_lens  [num_seqs]
-    returns   [num_seqs, block_size] bool
-    """
-    # which token would each slot of this block hold?
-    ### BEGIN SOLUTION
-    token = block_idx * block_size + torch.arange(block_size)
-    return token < seq_lens[:, None]
-    ### END SOLUTION
-
-
-_TOKENS = "Slot i of logical block b is for token b * block_size + i; tokens count from 0."
-SLOTS_CASES: tuple[tuple, ...] = (
+TOKENS = (
     # name, what it isolates, what its failure means, block_idx, seq_lens, block_size
-    ("one_full_block", "a full block", _TOKENS, 0, (8,), 8),
-    ("tail", "block 1 of the worked example: 3 tokens", _TOKENS, 1, (11,), 8),
-    ("ended", "a full block, a tail, and no block at all", _TOKENS, 2, (12, 11, 8), 4),
-    ("exactly", "a sequence that ends where the block begins", _TOKENS, 1, (16, 17), 16),
+    ("one_full_block", "a full block", "", 0, (8,), 8),
+    ("tail", "block 1 of the worked example: 3 tokens", "", 1, (11,), 8),
+    ("ended", "a full block, a tail, and no block at all", "", 2, (12, 11, 8), 4),
+    ("exactly", "a sequence that ends where the block begins", "", 1, (16, 17), 16),
 )
 
 
 def later_blocks(
-    rng: np.random.Generator, _: str, block_idx: int, seq_lens: tuple[int, ...], block_size: int
-) -> tuple:
+    rng: np.random.Generator, _: str, block_idx: int, lens: Lens, size: int
+) -> tuple[None, int, Lens, int]:
     """Blocks of another size, and more whole blocks at the start of every sequence."""
     more, times = map(int, rng.integers(2, 9, 2))
-    lens = tuple(times * (n + more * block_size) for n in seq_lens)
-    return None, block_idx + more, lens, times * block_size
+    longer = tuple(times * (n + more * size) for n in lens)
+    return None, block_idx + more, longer, times * size
 
 
-def slots_run(answer: Function, block_idx: int, lens: tuple[int, ...], size: int) -> Tensor:
-    result = answer(block_idx, torch.tensor(lens, dtype=torch.int32), size)
-    return require_tensor(result, torch.empty(len(lens), size, dtype=torch.bool)).float()
+def run_tokens(pages: Any, block_idx: int, lens: Lens, size: int) -> Tensor:
+    result = pages.tokens_of_block(block_idx, torch.tensor(lens, dtype=torch.int32), size)
+    like = torch.empty(size, dtype=torch.int64), torch.empty(len(lens), size, dtype=torch.bool)
+    token, is_token = require_tensors(result, "token and is_token", like)
+    block = range(block_idx * size, (block_idx + 1) * size)
+    for slot, (found, right) in enumerate(zip(token.tolist(), block, strict=True)):
+        if found != right:
+            where = f"slot {slot} of logical block {block_idx}, with {size} slots per block,"
+            raise AnswerError(f"{where} is for token {right}; your token says {found}")
+    for seq_len, row in zip(lens, is_token.tolist(), strict=True):
+        for number, found in zip(block, row, strict=True):
+            if found != (number < seq_len):
+                has = f"{seq_len} tokens are tokens 0 to {seq_len - 1}"
+                raise AnswerError(f"{has}, but for token {number} your is_token is {found}")
+    return torch.cat([token[None], is_token]).float()
 
 
-def the_definition(block_idx: int, lens: tuple[int, ...], size: int) -> Tensor:
-    tokens = range(block_idx * size, (block_idx + 1) * size)
-    return torch.tensor([[float(token < n) for token in tokens] for n in lens])
+def the_definition(block_idx: int, lens: Lens, size: int) -> Tensor:
+    block = range(block_idx * size, (block_idx + 1) * size)
+    return torch.tensor([[*block], *([token < n for token in block] for n in lens)]).float()
 
 
-# 2. ---------------------------------------------------------------------------------------------
-def attend_sequence(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int, scale: float
-) -> Tensor:
-    """Attention of one query over one sequence, block by block; K and V are never gathered.
+# A step whose output shows the weights ------------------------------------------------------------
 
-    q                 [num_heads, head_size]
-    k_cache, v_cache  [num_blocks, num_kv_heads, block_size, head_size], NaN where there is no token
-    block_table       [max_num_blocks_per_seq] int32; what follows the sequence is padding
-    seq_len           tokens in the cache, the newest included
-    returns           [num_heads, head_size], in the dtype of q; computed in float32
+# Three sequences share block 3; the last fills it, and has no second block.
+THREE: tuple[Lens, Tables] = (7, 6, 4), ((3, 1), (3, 2), (3,))
+LONG: tuple[Lens, Tables] = (23, 18), ((5, 2, 9, 4, 7, 1), (5, 8, 3, 6, 10))
+SIZE = 4
 
-    No tensor may be larger than two blocks, counted for num_heads in float32:
-    2 * num_heads * block_size * head_size * 4 bytes.
+
+def shown_step(lens: Lens, tables: Tables, empty: str, draw: int) -> DecodeStep:
+    """One head; V of slot s is 1 in element s, else 0. So out is the weights, one per slot of the
+    pool.
+
+    empty  what the slots without a token hold: numbers, NaN in V, or NaN in K and V
     """
-    # 1. query heads that share a KV head are neighbours: q as [num_kv_heads, group, head_size]
-    # 2. begin with a part without tokens: empty_part((num_kv_heads, group), head_size)
-    # 3. for each block of the sequence: its K and V, [num_kv_heads, tokens, head_size] in float32;
-    #    the last block may not be full: cut K and V to its tokens
-    # 4. scores [num_kv_heads, group, tokens]; then part_of, then merge
-    # 5. divide once, at the end; back to the shape and the dtype of q
-    ### BEGIN SOLUTION
-    _, num_kv_heads, block_size, head_size = k_cache.shape
-    grouped = q.float().reshape(num_kv_heads, -1, head_size)
-    part = empty_part(grouped.shape[:2], head_size)
-    for first in range(0, seq_len, block_size):
-        block = int(block_table[first // block_size])
-        tokens = slice(0, min(block_size, seq_len - first))
-        k, v = k_cache[block, :, tokens].float(), v_cache[block, :, tokens].float()
-        qk = scale * (grouped @ k.mT)
-        part = merge(part, part_of(qk, v))
-    return (part.acc / part.l[..., None]).reshape(q.shape).to(q.dtype)
-    ### END SOLUTION
+    num_slots = (1 + max(map(max, tables))) * SIZE
+    drawn = seeded_torch(6, draw)
+    q = torch.randn(len(lens), 1, num_slots, generator=drawn)
+    k, v = torch.randn(num_slots, num_slots, generator=drawn), torch.eye(num_slots)
+    held = {slot for row in slots_of(lens, tables) for slot in row}
+    others = [slot for slot in range(num_slots) if slot not in held]
+    if "V" in empty:
+        v[others] = math.nan
+    if "K" in empty:
+        k[others] = math.nan
+    width = 1 + max(map(len, tables))
+    padded = [[*table, *[0] * (width - len(table))] for table in tables]
+    return DecodeStep(
+        q,
+        k.view(-1, 1, SIZE, num_slots),
+        v.view(-1, 1, SIZE, num_slots),
+        torch.tensor(padded, dtype=torch.int32),
+        torch.tensor(lens, dtype=torch.int32),
+        scale=num_slots**-0.5,
+    )
 
 
-ATTEND_CASES = (
-    *("one_full_block", "tail", "one_token", "shuffled_blocks", "stale_slots", "worked_example"),
-    *("block_zero_in_use", "wide_tables", "block_size_8", "gqa", "mqa", "other_scale"),
-    *("deep_negative_scores", "huge_scores", "extreme_scores", "drifting_scores"),
-    *("strided_q", "float16", "deep_negative_scores_float16", "head_size_120_float16"),
-)
-ATTEND_MEANINGS = {
-    "one_full_block": "Look up each block in the table; merge every part; divide acc by l once, at "
-    "the end. There are seq_len / block_size blocks, rounded up.",
-    "tail": "Slots after the last token hold NaN, and 0 * NaN is NaN: cut K and V to the tokens.",
-    "one_token": "The other slots of the block hold NaN, and 0 * NaN is NaN: cut K and V.",
-    "worked_example": "Is each part merged, and is acc divided by l once, at the end?",
+def slots_of(lens: Lens, tables: Tables) -> list[list[int]]:
+    """Of each sequence, those of its tokens, in order."""
+    return [
+        [table[token // SIZE] * SIZE + token % SIZE for token in range(seq_len)]
+        for seq_len, table in zip(lens, tables, strict=True)
+    ]
+
+
+def softmax_over_the_tokens(lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
+    step = shown_step(lens, tables, empty, draw)
+    k = step.k_cache.double().flatten(0, 2)
+    weights = torch.zeros(len(lens), len(k), dtype=torch.float64)
+    for row, q, own in zip(weights, step.q.double(), slots_of(lens, tables), strict=True):
+        row[own] = torch.softmax(step.scale * (k[own] @ q[0]), dim=0)
+    return weights
+
+
+def attended(pages: Any, step: DecodeStep) -> Tensor:
+    """The output of a step. AnswerError if K or V was gathered."""
+    with TensorsMade() as made:
+        out = require_tensor(pages.paged_attention(**vars(step)), step.q)
+    num_seqs, num_heads, head_size = step.q.shape
+    a_block = num_seqs * num_heads * step.block_size * head_size
+    largest = max(made.sizes) // torch.float32.itemsize
+    if largest > 2 * a_block:
+        raise AnswerError(
+            f"it made a tensor of {largest:,} elements; one block of every sequence has "
+            f"{a_block:,}. Was K or V gathered, or the whole cache converted?"
+        )
+    return out
+
+
+def run_shown(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
+    found = attended(pages, shown_step(lens, tables, empty, draw))[:, 0]
+    right = softmax_over_the_tokens(lens, tables, empty, draw)
+    for sequence, own in enumerate(slots_of(lens, tables)):
+        if words := why_wrong(found[sequence], right[sequence], own, empty):
+            raise AnswerError(words.format(name=f"sequence {sequence}"))
+    return found
+
+
+def why_wrong(found: Tensor, right: Tensor, own: list[int], empty: str) -> str:
+    """What is wrong with the weights of one sequence, if anything is; {name} is its name.
+
+    found, right  [num_slots]
+    own           the slots of its tokens, in order
+    """
+    if torch.allclose(found.double(), right, atol=1e-5):
+        return ""
+    if found.isnan().any():
+        return NAN[empty]
+    for slot in range(len(found)):
+        if slot not in own and abs(found[slot]) > 1e-5:
+            what = "no token" if slot // SIZE in {s // SIZE for s in own} else "no token of {name}"
+            where = f"slot {slot}, in block {slot // SIZE}, holds {what}"
+            return f"{where}; its weight for {{name}} should be 0, is {found[slot]:.3f}"
+    if missing := [token for token, slot in enumerate(own) if found[slot] == 0]:
+        block = own[missing[0]] // SIZE
+        return f"token {missing[0]} of {{name}}, in block {block}, gets no weight: {LOST}"
+    ratio = found[own] / right[own]
+    if ratio.max() - ratio.min() < 1e-3:
+        total = (
+            "in {name}, the weights of the tokens add up to " + f"{found[own].sum():.3f}, not to 1"
+        )
+        return f"{total}: {LEAKED if ratio[0] < 1 else UNDIVIDED}"
+    token = int((found[own] - right[own]).abs().gt(1e-5).nonzero()[0])
+    slot, weight, wanted = own[token], found[own[token]], right[own[token]]
+    where = f"token {token} of {{name}}, in slot {slot} (block {slot // SIZE})"
+    return f"{where}, should have the weight {wanted:.3f}, has {weight:.3f}"
+
+
+NAN = {
+    "numbers": "the output of {name} is NaN, although all that it read are numbers",
+    "NaN in V": "the output of {name} is NaN. A slot without a token holds NaN, as in a new cache, "
+    "and although its weight is 0, 0 · NaN is NaN: a mask on the scores isn't enough, V needs "
+    "cleaning too",
+    "NaN in K and V": "the output of {name} is NaN. A slot without a token holds NaN, as in a new "
+    "cache, so its score is NaN, and whatever is added to NaN is NaN: replace the score",
 }
+LEAKED = "slots without a token took the rest, because their scores count"
+UNDIVIDED = "is acc divided by l?"
+LOST = "is its block read, and its part kept?"
 
 
-def attend_run(answer: Function, case: DecodeProblem) -> dict[str, Tensor]:
-    most = 2 * case.num_heads * case.block_size * case.head_size * torch.float32.itemsize
-
-    def as_stage(q: Tensor, block_tables: Tensor, seq_lens: Tensor, **step: Any) -> Tensor:
-        outs = []
-        for own_q, table, seq_len in zip(q, block_tables, seq_lens.tolist(), strict=True):
-            with TensorsMade() as made:
-                out = answer(own_q, step["k_cache"], step["v_cache"], table, seq_len, step["scale"])
-            outs.append(require_tensor(out, own_q))
-            if max(made.sizes, default=0) > most:
-                raise AnswerError(
-                    f"it made a tensor of {max(made.sizes):,} bytes; more than two blocks, "
-                    f"{most:,} bytes, are not allowed: K or V was gathered, or the whole "
-                    "cache was converted"
-                )
-        return torch.stack(outs)
-
-    return STAGES["paged_online"].run(case, as_stage)
+def drawn_weights(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Any:
+    """The weights, [num_seqs, num_slots]. Where V was cleaned, a weight on a slot without a token
+    doesn't show in the output; then it is what the tokens' weights lack."""
+    out = pages.paged_attention(**vars(shown_step(lens, tables, empty, draw)))
+    right = softmax_over_the_tokens(lens, tables, empty, draw)
+    if not isinstance(out, Tensor) or out.shape != right[:, None].shape:
+        return out
+    drawn = out[:, 0]
+    for row, of_tokens, own in zip(drawn, right, slots_of(lens, tables), strict=True):
+        blocks = {slot // SIZE for slot in own}
+        others = [s for s in range(len(row)) if s // SIZE in blocks and s not in own]
+        if others and is_leak(row, of_tokens, own):
+            row[others] = (1 - row[own].sum()) / len(others)
+    return drawn
 
 
-EXERCISES = (
-    Exercise(
-        solution=slots_with_token,
-        cases=graded(
-            SLOTS_CASES, slots_run, the_definition, ("sequence", "slot"), again=later_blocks
-        ),
-        is_warm_up=True,
-    ),
-    Exercise(
-        solution=attend_sequence,
-        cases=on_steps(ATTEND_CASES, attend_run, meanings=ATTEND_MEANINGS),
-    ),
+def is_leak(found: Tensor, right: Tensor, own: list[int]) -> bool:
+    """Whether all weights are too small by the same factor."""
+    ratio = found[own] / right[own]
+    return bool(ratio.max() - ratio.min() < 1e-3 and ratio.max() < 1 - 1e-4)
+
+
+def elements_moved(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> dict[str, int]:
+    """Elements of K and V that are loaded from the pool."""
+    step = shown_step(lens, tables, empty, draw)
+    with TensorsMade(step.k_cache, step.v_cache) as made:
+        pages.paged_attention(**vars(step))
+    return {"elements moved": made.bytes_read // torch.float32.itemsize}
+
+
+# paged_attention ----------------------------------------------------------------------------------
+
+SHOWN = (
+    # name, what it isolates, what its failure means, seq_lens, block tables, empty
+    ("a step on a used cache", "old numbers in slots without a token", "", *THREE, "numbers"),
+    ("a step on NaN in V", "NaN in V where there is no token", "", *THREE, "NaN in V"),
+    ("a step on a new cache", "NaN in K, too", "", *THREE, "NaN in K and V"),
+    ("a step on long sequences", "six blocks", "", *LONG, "NaN in K and V"),
 )
+STEPS = (
+    *("one_full_block", "one_token", "gqa", "alibi", "drifting_scores", "block_zero_in_use"),
+    "float16",
+)
+
+
+def steps(names: tuple[str, ...]) -> Callable[[int], list[Trial]]:
+    """The same cases as check("paged_online") has, by name."""
+    problems = [PROBLEMS[f"decode/{name}"] for name in names]
+    cases = [(one.name, one.isolates, one.meaning, one) for one in problems]
+    return graded(cases, run_step, the_oracle, DecodeProblem.axes, bound=bound_of)
+
+
+def run_step(pages: Any, problem: DecodeProblem, draw: int) -> Tensor:
+    return attended(pages, reseeded(problem, draw).paged("plain"))
+
+
+def the_oracle(problem: DecodeProblem, draw: int) -> np.ndarray:
+    return reseeded(problem, draw).expected()["out"]
+
+
+def bound_of(problem: DecodeProblem, draw: int) -> float:
+    return bounds_of(problem.id)["out"]
+
+
+SHOWN_TRIALS = graded(
+    SHOWN,
+    run_shown,
+    softmax_over_the_tokens,
+    ("sequence", "slot"),
+    bound=1e-5,
+    drawn=drawn_weights,
+    costs=elements_moved,
+)
+STEP_TRIALS = steps(STEPS)
+
+
+def trials_of_paged_attention(draw: int) -> list[Trial]:
+    return [*SHOWN_TRIALS(draw), *STEP_TRIALS(draw)]
+
+
+CASES: dict[str, Callable[[int], list[Trial]]] = {
+    "tokens_of_block": graded(
+        TOKENS, run_tokens, the_definition, ("row", "slot"), again=later_blocks
+    ),
+    "paged_attention": trials_of_paged_attention,
+}
+EXERCISES = ()

@@ -1,4 +1,4 @@
-"""The exercise of *Values*: the sum over any number of warps."""
+"""The exercise of *Values*: the sum over any number of warps; and the cases of row_sizes."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +8,7 @@ from numba import cuda, float32
 
 from pa_tutorial.exercises import kernel_grading as grading
 from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.function_cases import size_trials
 from pa_tutorial.exercises.kernel_grading import Enough, Task, on_tasks
 from pa_tutorial.exercises.random_inputs import seeded
 from simt import Trace
@@ -106,3 +107,4 @@ TREE = Exercise(
 
 
 EXERCISES = (TREE,)
+CASES = {"row_sizes": partial(size_trials, "row_sizes")}

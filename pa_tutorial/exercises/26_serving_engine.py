@@ -13,8 +13,8 @@ from pa_tutorial.engine.scheduler import Scheduler
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.grading import called, graded, whole_numbers
 from pa_tutorial.exercises.random_inputs import seeded
-from pa_tutorial.paging.allocator import Admission, BlockAllocator
-from pa_tutorial.paging.block_table import BlockTable
+from pa_tutorial.paging.allocator import Admission
+from pa_tutorial.paging.block_pages import BlockPages
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -171,16 +171,16 @@ def package_scheduler(
 ) -> Tensor:
     """The step of the package's scheduler from that state."""
     held = sum(-(-computed // block_size) for _, computed in running)
-    pool = BlockAllocator(1 + held + num_free)
-    scheduler = Scheduler(pool, block_size, *most)
+    pages = BlockPages(1 + held + num_free, block_size, prefix_caching=False)
+    scheduler = Scheduler(pages, *most)
     sequences = []
     for number, tokens in enumerate([*(tokens for tokens, _ in running), *waiting]):
         request = Request(number, [0] * tokens, SamplingParams())
         sequences.append(EngineSequence(request, 0, request.prompt))
         request.samples.append(sequences[-1])
     for sequence, (_, computed) in zip(sequences, running, strict=False):
-        sequence.table = BlockTable(pool, block_size)
-        sequence.table.append(sequence.token_ids[:computed])
+        pages.append(sequence.age, sequence.token_ids[:computed])
+        sequence.num_in_pages = computed
     scheduler.running = sequences[: len(running)]
     scheduler.waiting = sequences[len(running) :]
     plan = {part.sequence: len(part.slots) for part in scheduler.schedule()}

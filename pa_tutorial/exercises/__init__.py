@@ -62,7 +62,7 @@ def attempt(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     an exercise can't be called.
     """
     if blank := all_blanks().get(name):
-        from pa_tutorial.exercises.blank_verdict import go_on  # loads the simulator
+        from pa_tutorial.exercises.blank_verdict import go_on
 
         return go_on(blank, function)
     printed = FewLines()
@@ -105,7 +105,7 @@ def drawn(name: str, kernel: Callable[..., Any]) -> object:
     """A picture: what a reader's kernel does in the first case of an exercise; dotted: what ours
     does."""
     from pa_tutorial.viz.style import Shown
-    from pa_tutorial.viz.threads import draw_threads  # loads the simulator
+    from pa_tutorial.viz.threads import draw_threads
 
     exercise = named(name)
     return Shown(draw_threads(exercise.drawn(), kernel, exercise.solution))

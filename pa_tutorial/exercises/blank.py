@@ -19,14 +19,13 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from types import MappingProxyType
+from importlib import import_module
+from types import MappingProxyType, ModuleType
 
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.kernel_text import excerpt, functions_in, head_of
+from pa_tutorial.exercises.reader_files import PLAIN, files_with, text_of
 from pa_tutorial.exercises.texts import Told, in_fence, notebook_names, tables_of
-from pa_tutorial.kernels import template
-from pa_tutorial.kernels.template import FILES
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,10 @@ class Blank(Told):
 
     @property
     def around(self) -> str:
-        """The imports and constants of its kernel: with these it can be defined."""
-        return "\n".join(head_of(text_of(file)) for file in FILES.get(self.file, (self.file,)))
+        """With this it can be defined: the imports and constants of its kernel, all of pages.py."""
+        if self.file == "pages":
+            return text_of(self.file)
+        return "\n".join(head_of(text_of(file)) for file in files_with(self.file))
 
     @property
     def needs(self) -> str:
@@ -83,6 +84,12 @@ class Blank(Told):
             first -= 1
         return "\n".join(lines[first:])
 
+    @property
+    def craft(self) -> ModuleType:
+        """What depends on where the answer runs: of_plain, or of_kernels, which loads the
+        simulator."""
+        return import_module(f"{__package__}.of_{'plain' if self.file in PLAIN else 'kernels'}")
+
     def trials(
         self, draw: int = 0, beside: Mapping[str, tuple[Callable, ...]] = MappingProxyType({})
     ) -> list[Trial]:
@@ -90,10 +97,9 @@ class Blank(Told):
 
         beside  a reader's other functions, by file: these take part, and ours for the rest
         """
-        from pa_tutorial.exercises.blank_cases import TRIALS  # loads the simulator
         from pa_tutorial.exercises.par import required_trials
 
-        trials = TRIALS[self.file](self.function, draw, beside)
+        trials = self.craft.trials(self, draw, beside)
         return [*trials, *required_trials(self, trials)]
 
     @property
@@ -115,12 +121,6 @@ class Blank(Told):
         changed = "\n".join(line.partition("  #")[0] for line in lines)
         missing = changed.strip() in ("", "pass")  # a line of the answer
         return first.why if missing else f"{first.why}\n\n{in_fence(changed)}"
-
-
-def text_of(file: str) -> str:
-    if file == "sizes":
-        return Path(__file__).with_name("sizes.py").read_text(encoding="utf-8")
-    return template.text_of(file)
 
 
 @cache

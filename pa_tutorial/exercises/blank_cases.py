@@ -6,7 +6,6 @@ tried by themselves, too (function_cases.py).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -17,8 +16,9 @@ from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises import function_cases as by_itself
-from pa_tutorial.exercises.function_cases import MOST_TURNS, require_written
-from pa_tutorial.exercises.ours import BACKENDS
+from pa_tutorial.exercises.function_cases import MOST_TURNS
+from pa_tutorial.exercises.our_kernels import BACKENDS
+from pa_tutorial.exercises.ours import require_theirs
 from pa_tutorial.exercises.random_inputs import reseeded
 from pa_tutorial.exercises.together import Functions, with_answer
 from pa_tutorial.kernels.cuda_launch import CudaLaunch, PagedLaunch, PartitionedLaunch
@@ -96,7 +96,7 @@ class KernelCase:
         return launch_of(self.kernel, self.problem, with_answer(self.beside, self.file, answer))
 
     def run(self, answer: Callable | None) -> Mapping[str, Tensor]:
-        require_written(answer)
+        require_theirs(answer)
         try:
             return self.quantities(answer)
         except SimtError as error:
@@ -192,7 +192,3 @@ def require_all_threads_know(report: Report, right: set[str]) -> None:
                     f"thread {others[0]} has {numbers[others[0]]:.3g} for {name}, and thread 0 has "
                     f"{numbers[0]:.3g}: only {who}, and all must"
                 )
-
-
-TRIALS = {file: partial(kernel_trials, file) for file in OF_FILE}
-TRIALS["sizes"] = by_itself.size_trials

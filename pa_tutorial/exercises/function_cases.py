@@ -5,10 +5,9 @@ wrong number.
 """
 
 import reprlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from types import FrameType, ModuleType
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -18,8 +17,9 @@ from torch import Tensor
 from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises import sizes
-from pa_tutorial.exercises.ours import BACKENDS, is_ours, is_unfinished
+from pa_tutorial.exercises.endless import stopped_if_endless
+from pa_tutorial.exercises.our_kernels import BACKENDS
+from pa_tutorial.exercises.ours import require_theirs
 from pa_tutorial.exercises.random_inputs import reseeded, seeded_torch
 from pa_tutorial.exercises.together import Functions, with_answer
 from pa_tutorial.kernels.cuda_launch import as_stored
@@ -64,14 +64,6 @@ SLOT_CASES = (
     ((5, 30), 4, 64, 8, torch.bfloat16),  # more elements than threads
     ((70, 21, 64), 2, 96, 16, torch.float16),
 )
-
-
-def require_written(answer: Callable | None) -> None:
-    """Raises AnswerError for our own function and for one that isn't finished."""
-    if is_ours(answer):
-        raise AnswerError("it is our function, not yet yours")
-    if answer and is_unfinished(answer):
-        raise AnswerError("not written yet: `...` is still in it")
 
 
 def with_trials_of(
@@ -129,7 +121,7 @@ def query_trial(file: str, whole: Trial, **sizes: object) -> Trial:
     right = [(share + vec * shares) * size + e for share, vec, e in places]
 
     def run(answer: Callable | None) -> np.ndarray:
-        require_written(answer)
+        require_theirs(answer)
         q, mine = torch.arange(ours.HEAD_SIZE).to(ours.DTYPE), with_answer({}, file, answer)
         return left_by(calling(call_load_query, file, mine, **sizes), "q_vecs", q).ravel()
 
@@ -152,7 +144,7 @@ def key_trial(file: str, whole: Trial) -> Trial:
     right = [100 * slot + (t % shares + vec * shares) * size + e for t, vec, e in places]
 
     def run(answer: Callable | None) -> np.ndarray:
-        require_written(answer)
+        require_theirs(answer)
         pieces, slots, elements = np.ogrid[: HEAD_SIZE // X, :BLOCK_SIZE, :X]
         k_cache = torch.tensor(100 * slots + pieces * X + elements).half()[None, None]
         inputs = k_cache, np.int32(0), np.int32(slot)
@@ -184,7 +176,7 @@ def range_trial(file: str, draw: int, beside: Functions) -> Trial:
         return [*map(float, scores), *[0.0] * (2 * BLOCK_SIZE - seq_len)]
 
     def run(answer: Callable | None) -> np.ndarray:
-        require_written(answer)
+        require_theirs(answer)
         kernel = calling(call_fill_logits, file, with_answer(beside, file, answer))
         step = problem.paged("vllm")
         inputs = step.q[0, 0], step.k_cache, step.block_tables[0], np.int32(seq_len)
@@ -208,7 +200,7 @@ def exchange_trial(file: str, draw: int) -> Trial:
     right = values.view(-1, NUM_WARPS).amax(1).repeat_interleave(NUM_WARPS)
 
     def run(answer: Callable | None) -> np.ndarray:
-        require_written(answer)
+        require_theirs(answer)
         kernel = calling(call_warp_max, file, with_answer({}, file, answer))
         out = torch.full_like(values, torch.nan)
         launch(kernel, 1, WARP_SIZE, out, values, max_turns=MOST_TURNS)
@@ -240,7 +232,7 @@ def slot_trial(
         return k_cache.float(), report
 
     def run(answer: Callable | None) -> Mapping[str, Tensor]:
-        require_written(answer)
+        require_theirs(answer)
         k_cache, _ = launched(answer)
         return {"out": k_cache}
 
@@ -263,7 +255,7 @@ def slot_trial(
     )
 
 
-def size_trials(name: str, draw: int, beside: Functions) -> list[Trial]:
+def size_trials(name: str, draw: int) -> list[Trial]:
     """One case per size of vLLM's list; the geometry of the package says what is right."""
     sizes = SIZES
     if draw:
@@ -272,14 +264,13 @@ def size_trials(name: str, draw: int, beside: Functions) -> list[Trial]:
 
 
 def size_trial(name: str, head_size: int, block_size: int, dtype: torch.dtype) -> Trial:
+    """A function of sizes.py, from its namespace."""
     names, geometry = NUMBERS[name], Geometry(head_size, block_size, dtype)
-    ours = getattr(sizes, name)
+    arguments = head_size, block_size, dtype.itemsize
     return number_trial(
         f"HEAD_SIZE {head_size}, BLOCK_SIZE {block_size}, itemsize {dtype.itemsize}",
         names,
-        lambda answer: whole_numbers(
-            names, called(answer or ours, head_size, block_size, dtype.itemsize)
-        ),
+        lambda sizes: whole_numbers(names, getattr(sizes, name)(*arguments)),
         [getattr(geometry, name) for name in names],
     )
 
@@ -293,7 +284,8 @@ def bounds_trial(seq_len: int, partition_idx: int) -> Trial:
         mine = with_answer({}, "v2", answer)
         kernel = namespace_of("v2", mine, BLOCK_SIZE=8, PARTITION_SIZE=16)
         bounds = kernel.bounds_of_partition.py_func
-        found = called(bounds, partition_idx, seq_len)
+        with stopped_if_endless():
+            found = bounds(partition_idx, seq_len)
         is_nested = isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], tuple)
         if not is_nested:
             allowed = "two values, num_tokens and (start_block_idx, end_block_idx)"
@@ -319,7 +311,7 @@ def early_maximum_trial(draw: int, beside: Functions) -> Trial:
     seq_lens = torch.tensor([8 * num_partitions], dtype=torch.int32)
 
     def run(answer: Callable | None) -> tuple[float]:
-        require_written(answer)
+        require_theirs(answer)
         kernel = namespace_of("v2", with_answer(beside, "v2", answer)).reduce_partitions
         out = torch.empty_like(tmp_out[:, :, 0])
         arguments = out, exp_sums, max_logits, tmp_out, seq_lens
@@ -331,26 +323,6 @@ def early_maximum_trial(draw: int, beside: Functions) -> Trial:
 
     name = f"{num_partitions} partitions, the largest maximum in partition {early}; then 1e30"
     return number_trial(name, ("max_logit",), run, (9,))
-
-
-def called(function: Callable, *arguments: int) -> tuple:
-    """What a plain Python function returns; AnswerError if it runs more than MOST_TURNS lines."""
-    lines_left = MOST_TURNS
-
-    def count(frame: FrameType, event: str, _: object) -> Callable:
-        nonlocal lines_left
-        lines_left -= event == "line"
-        if lines_left < 0:
-            name = frame.f_code.co_name
-            raise AnswerError(f"{MOST_TURNS} lines and no end: line {frame.f_lineno} of {name}")
-        return count
-
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        return function(*arguments)
-    finally:
-        sys.settrace(before)
 
 
 def whole_numbers(names: Sequence[str], found: object) -> tuple[int, ...]:

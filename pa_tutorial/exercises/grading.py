@@ -23,6 +23,8 @@ def graded(
     axes: tuple[str, ...],
     again: Callable[..., tuple] | None = None,
     bound: float | Callable[..., float] = 0.0,
+    drawn: Callable[..., Any] | None = None,
+    costs: Callable[..., Mapping[str, int]] | None = None,
 ) -> Trials:
     """Trials from a table.
 
@@ -31,6 +33,8 @@ def graded(
     expected  expected(*numbers) -> out; its name says where that comes from
     again     see `redrawn`; None: the draw stands behind the numbers, and `run` draws
     bound     the largest error that passes, or bound(*numbers)
+    drawn     drawn(answer, *numbers) -> what the picture of a verdict shows
+    costs     costs(answer, *numbers) -> quantity -> how much it takes
     """
 
     def trial(words: Sequence[str], numbers: Sequence) -> Trial:
@@ -40,11 +44,13 @@ def graded(
             references={name_of(expected): lambda: {"out": expected(*numbers)}},
             bounds={"out": bound(*numbers) if callable(bound) else bound},
             axes=axes,
+            drawn=drawn and (lambda answer: drawn(answer, *numbers)),
+            costs=costs and (lambda answer: costs(answer, *numbers)),
         )
 
     def trials(draw: int) -> list[Trial]:
-        drawn = redrawn(cases, draw, again) if again else [(*case, draw) for case in cases]
-        return [trial(case[:3], case[3:]) for case in drawn]
+        these = redrawn(cases, draw, again) if again else [(*case, draw) for case in cases]
+        return [trial(case[:3], case[3:]) for case in these]
 
     return trials
 

@@ -6,7 +6,7 @@ Places are the lines of the syntax tree, so all else stays as it is, comments in
 import ast
 from collections.abc import Callable, Iterator, Mapping
 
-from pa_tutorial.kernels import template
+from pa_tutorial.kernels import sources
 
 
 def lines_of(text: str) -> list[str]:
@@ -31,7 +31,7 @@ def functions_in(text: str) -> dict[str, ast.FunctionDef]:
 
 def head_of(text: str) -> str:
     """The imports and constants of a text, without the imports from other files of kernels."""
-    body = template.without_kernel_imports(ast.parse(text)).body
+    body = sources.without_kernel_imports(ast.parse(text)).body
     wanted = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign)]
     return "".join(excerpt(text, node) for node in wanted)
 
@@ -63,7 +63,7 @@ def with_constants(text: str, values: Mapping[str, object]) -> str:
     """The text with other values for some of its constants."""
 
     def new(node: ast.stmt) -> str | None:
-        name = node.targets[0].id if template.is_constant(node) else ""
+        name = node.targets[0].id if sources.is_constant(node) else ""
         return f"{name} = {values[name]!r}" if name in values else None
 
     return replaced(text, new)
@@ -71,7 +71,7 @@ def with_constants(text: str, values: Mapping[str, object]) -> str:
 
 def without_kernel_imports(text: str) -> str:
     """The text without imports from other files of kernels, as part of a kernel's whole text."""
-    kept = set(map(ast.unparse, template.without_kernel_imports(ast.parse(text)).body))
+    kept = set(map(ast.unparse, sources.without_kernel_imports(ast.parse(text)).body))
     return replaced(text, lambda node: None if ast.unparse(node) in kept else "")
 
 

@@ -1,24 +1,15 @@
-"""Whose a function of a kernel is: ours, or a reader's; and our kernels by name."""
+"""Whose a function is: ours, or a reader's."""
 
 import ast
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pa_tutorial.exercises import sizes as plain_python
+from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.exercises.kernel_text import functions_in
-from pa_tutorial.kernels import template
-from pa_tutorial.kernels.cuda_backends import (
-    CudaBackend,
-    naive_backend,
-    v1_backend,
-    v1_vector_backend,
-    v2_backend,
-)
-from pa_tutorial.kernels.template import Source, source_of
+from pa_tutorial.exercises.reader_files import PLAIN, path_of
+from pa_tutorial.kernels import sources
+from pa_tutorial.kernels.sources import Source, source_of
 
-BACKENDS: dict[str, CudaBackend] = {
-    one.kernel: one for one in (naive_backend, v1_backend, v1_vector_backend, v2_backend)
-}
 # Constants that a launch sets.
 SET = {*("HEAD_SIZE", "BLOCK_SIZE", "DTYPE", "NUM_QUERIES_PER_KV", "NUM_THREADS", "PARTITION_SIZE")}
 READERS: dict[Path, set[str]] = {}  # a file of saved or write_kernel -> whose functions aren't ours
@@ -39,7 +30,7 @@ def is_ours(function: object) -> bool:
     file, name = place
     if file in READERS:
         return name not in READERS[file]
-    return file.parent == template.FOLDER.resolve() or file == Path(plain_python.__file__).resolve()
+    return file.parent == sources.FOLDER.resolve() or file in map(path_of, PLAIN)
 
 
 def is_from_a_file(function: object) -> bool:
@@ -63,3 +54,11 @@ def last_of_each_name(functions: Iterable[Callable | Source]) -> dict[str, Calla
     """Functions by name. A whole file that was loaded is none."""
     names = [(list(functions_in(source_of(one).text)), one) for one in functions]
     return {found[0]: one for found, one in names if len(found) == 1}
+
+
+def require_theirs(answer: Callable | None) -> None:
+    """Raises AnswerError for our own function and for one that isn't finished."""
+    if is_ours(answer):
+        raise AnswerError("it is our function, not yet yours")
+    if answer and is_unfinished(answer):
+        raise AnswerError("not written yet: `...` is still in it")

@@ -278,9 +278,26 @@ def merge(one: Part, other: Part) -> Part:
 # 06 · PagedAttention in torch ---------------------------------------------------------------------
 
 
+def tokens_of_block(block_idx: int, seq_lens: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
+    token = block_idx * block_size + torch.arange(block_size)
+    is_token = token < seq_lens[:, None]
+    return token, is_token
+
+
 def empty_part(shape: tuple[int, ...], head_size: int) -> Part:
-    """Parts without a token."""
-    return Part(torch.full(shape, -math.inf), torch.zeros(shape), torch.zeros(*shape, head_size))
+    """Parts without a token, one for each query."""
+    return Part(torch.full(shape, -torch.inf), torch.zeros(shape), torch.zeros(*shape, head_size))
+
+
+def scores_of_block(
+    q: Tensor, k: Tensor, token: Tensor, seq_lens: Tensor, scale: float, slopes: Tensor | None
+) -> Tensor:
+    """[num_seqs, num_kv_heads, group, block_size], with ALiBi if there are slopes."""
+    qk = scale * (q @ k.mT)
+    if slopes is None:
+        return qk
+    slope = slopes.float().view(q.shape[1], -1, 1)
+    return qk + slope * (token - seq_lens[:, None] + 1)[:, None, None]
 
 
 def paged_attention(
@@ -296,11 +313,12 @@ def paged_attention(
     grouped = q.float().unflatten(1, (num_kv_heads, -1))
     part = empty_part(grouped.shape[:3], head_size)
     for block_idx in range(num_blocks(int(seq_lens.max()), block_size)):
-        token = block_idx * block_size + torch.arange(block_size)
-        is_token = token < seq_lens[:, None]  # [num_seqs, block_size]
-        numbers = block_tables[:, block_idx].where(is_token[:, 0], 0)
+        token, is_token = tokens_of_block(block_idx, seq_lens, block_size)
+        numbers = block_tables[:, block_idx]
         k, v = k_cache[numbers].float(), v_cache[numbers].float()
-        qk = scale * (grouped @ k.mT)
-        qk = qk.masked_fill(~is_token[:, None, None], -math.inf)
-        part = merge(part, part_of(qk, v.masked_fill(~is_token[:, None, :, None], 0.0)))
-    return (part.acc / part.l[..., None]).flatten(1, 2).to(q.dtype)
+        qk = scores_of_block(grouped, k, token, seq_lens, scale, alibi_slopes)
+        qk = qk.masked_fill(~is_token[:, None, None], -torch.inf)
+        v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # 0 times NaN would be NaN
+        part = merge(part, part_of(qk, v))
+    out = part.acc / part.l[..., None]
+    return out.flatten(1, 2).to(q.dtype)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from pa_tutorial.checks.running import describe
 from pa_tutorial.exercises.blank import Blank, all_blanks
-from pa_tutorial.kernels.template import source_of
+from pa_tutorial.kernels.sources import source_of
 
 # What is in an error -> what to ask oneself.
 ADVICE = {

@@ -1,4 +1,4 @@
-"""The files of my_kernel/ on disk: read as they are now, written whole, set aside when damaged.
+"""my_kernel/ and my_pages.py on disk: read as they are now, written whole, set aside when damaged.
 
 They have the form of ours; YOURS in each names the functions that are the reader's.
 """
@@ -13,7 +13,6 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from pa_tutorial.exercises.blank import text_of
 from pa_tutorial.exercises.kernel_text import (
     excerpt,
     first_line,
@@ -23,10 +22,12 @@ from pa_tutorial.exercises.kernel_text import (
     replaced,
 )
 from pa_tutorial.exercises.ours import READERS
-from pa_tutorial.kernels import template
-from pa_tutorial.kernels.template import KernelFileError, Source
+from pa_tutorial.exercises.reader_files import text_of
+from pa_tutorial.kernels import sources
+from pa_tutorial.kernels.sources import KernelFileError, Source
 
 PLACE = "PA_TUTORIAL_MY_KERNEL"  # an environment variable: another folder than my_kernel
+PAGES, MY_PAGES = "pages", "my_pages.py"  # a file that lies beside the folder
 EMPTY = ("", "# Mine; all other functions came with the tutorial.", "YOURS = ()")
 PATIENCE = 10  # seconds; a file is written in milliseconds
 
@@ -44,23 +45,32 @@ def folder_of() -> Path:
     return Path(os.environ.get(PLACE, "my_kernel"))
 
 
+def place_of(file: str) -> Path:
+    """Where a reader's functions of a file are saved."""
+    folder = folder_of()
+    return folder.with_name(MY_PAGES) if file == PAGES else folder / f"{file}.py"
+
+
 def old_file(folder: Path) -> Path | None:
     """What version 1.0 saved, in the place of the folder or beside it."""
     places = folder, folder.with_suffix(".py")
     return next((path for path in places if path.is_file() and not folder.is_dir()), None)
 
 
-def locked(folder: Path) -> AbstractContextManager:
-    """One notebook at a time changes the files. A folder that can't be written needs no lock.
+def locked(path: Path) -> AbstractContextManager:
+    """One notebook at a time changes a file. A folder that can't be written needs no lock.
 
     Raises TimeoutError after PATIENCE seconds.
     """
-    may_write = os.access(folder, os.W_OK)
-    return FileLock(folder / ".lock", timeout=PATIENCE) if may_write else nullcontext()
+    may_write = os.access(path.parent, os.W_OK)
+    lock = path.with_name(f".{path.stem}.lock")
+    return FileLock(lock, timeout=PATIENCE) if may_write else nullcontext()
 
 
 def spoken(path: Path) -> str:
-    return f"{path.parent.name}/{path.name}"
+    """my_kernel/v1.py, my_pages.py; elsewhere the whole path"""
+    home = folder_of().parent
+    return path.relative_to(home).as_posix() if path.is_relative_to(home) else str(path)
 
 
 def reason(error: OSError) -> str:
@@ -119,7 +129,7 @@ def names_of_reader(text: str) -> set[str]:
 
 
 def is_yours(node: ast.stmt) -> bool:
-    return template.is_constant(node) and node.targets[0].id == "YOURS"
+    return sources.is_constant(node) and node.targets[0].id == "YOURS"
 
 
 # Writing ------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from pa_tutorial.exercises.blank import all_blanks
-from pa_tutorial.kernels.template import files_of
+from pa_tutorial.exercises.reader_files import files_with
+from pa_tutorial.kernels.sources import FILES
 
 NOT_RUN = {"v2": ("paged_attention_v1",)}  # of a kernel's files: v2 has its own in its place
 
@@ -15,7 +16,7 @@ def blanks_in(file: str) -> set[str]:
 
 def functions_of(kernel: str) -> dict[str, str]:
     """Those of a kernel that run, each with its file: the last that defines it."""
-    last = {name: file for file in files_of(kernel) for name in blanks_in(file)}
+    last = {name: file for file in files_with(kernel) for name in blanks_in(file)}
     return {name: file for name, file in last.items() if name not in NOT_RUN.get(kernel, ())}
 
 
@@ -26,7 +27,8 @@ def how_many(kernel: str, yours: Mapping[str, Iterable[str]]) -> str:
     """
     known = functions_of(kernel)
     number = sum(known.get(name) == file for file, names in yours.items() for name in {*names})
-    return f"{number} of {len(known)} functions of {kernel} {'is' if number == 1 else 'are'} yours"
+    of = f" of {kernel}" if kernel in FILES else ""
+    return f"{number} of {len(known)} functions{of} {'is' if number == 1 else 'are'} yours"
 
 
 def whose(file: str, yours: Iterable[str], kernel: str = "") -> str:

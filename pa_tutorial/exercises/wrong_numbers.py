@@ -12,6 +12,7 @@ from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.function_cases import EMPTY
+from pa_tutorial.exercises.numbers_in_words import first_wrong_in
 from pa_tutorial.exercises.reader_errors import comes_later, in_its_own_lines
 from pa_tutorial.kernels.v1 import NUM_THREADS
 from simt import Trace
@@ -28,17 +29,6 @@ WORDS = {
 SHARED = {"naive": "qk"}  # the array with the scores; else logits
 NOBODY = "no thread wrote it"
 FLT_MAX = float(np.finfo(np.float32).max)
-
-
-def first_number(wrong: Comparison, axes: tuple[str, ...]) -> str:
-    """Of numbers that have names: the first that is wrong."""
-    room = wrong.bound * np.abs(wrong.expected).max()
-    index = int(np.argmax(~(np.abs(wrong.actual - wrong.expected) <= room)))
-    name, found, wanted = axes[0].split("|")[index], wrong.actual[index], wrong.expected[index]
-    if math.isnan(found):
-        return f"{name} was never written; it should be {wanted:.3g}"
-    found, wanted = told_apart(found, wanted, 3)
-    return f"{name} should be {wanted}, is {found}"
 
 
 def first_slot(wrong: Comparison, axes: tuple[str, ...]) -> str:
@@ -71,11 +61,7 @@ def first_place(wrong: Comparison) -> Place:
     of the row's bound."""
     sequence, head = map(int, np.argwhere(~(wrong.errors <= wrong.bound))[0])
     actual, expected = wrong.actual[sequence, head], wrong.expected[sequence, head]
-    there = np.isfinite(expected)
-    share = wrong.bound * np.linalg.norm(expected[there]) / max(there.sum(), 1) ** 0.5
-    with np.errstate(invalid="ignore"):  # -inf - -inf
-        differs = ~(np.abs(actual - expected) <= share) & (actual != expected)
-    return Place(sequence, head, int(np.argmax(differs)))
+    return Place(sequence, head, first_wrong_in(actual, expected, wrong.bound))
 
 
 def first_wrong(

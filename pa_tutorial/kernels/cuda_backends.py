@@ -29,7 +29,8 @@ from pa_tutorial.kernels.cuda_launch import (
 )
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, VEC_BYTES, Geometry, divide_round_up
 from pa_tutorial.kernels.on_gpu import max_shared_bytes
-from pa_tutorial.kernels.template import FILES, Mine, Source, made
+from pa_tutorial.kernels.sources import FILES, Mine, Source
+from pa_tutorial.kernels.template import made
 from pa_tutorial.paging.quantization import FLOAT8
 from simt.gpus import MAX_GRID_YZ
 from simt.launch_options import MAX_SHARED
@@ -86,7 +87,7 @@ def scales_of(step: DecodeStep) -> dict[str, Tensor]:
 class CudaBackend:
     """What the backends of the CUDA kernels share.
 
-    kernel  which files make it: see template.FILES
+    kernel  which files make it: see sources.FILES
     mine    a reader's functions, by file: see with_functions
     """
 

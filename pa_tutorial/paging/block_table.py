@@ -4,38 +4,12 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from pa_tutorial.arguments import require_memory, require_type, whole_number, whole_numbers
+from pa_tutorial.arguments import require_type, whole_number, whole_numbers
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
-from pa_tutorial.paging.errors import DoubleFree, TableTooLong, UseAfterFree
+from pa_tutorial.paging.errors import DoubleFree, UseAfterFree
 from pa_tutorial.paging.layouts import PAD_SLOT
+from pa_tutorial.paging.pages import Appended
 from pa_tutorial.paging.prefix_cache import FullBlock
-
-BYTES_OF_A_PLACE = 12  # of a padded row: as an item of a list, then as an int32
-
-
-@dataclass(frozen=True)
-class Appended:
-    """What must happen to K and V after appending tokens, in this order.
-
-    copies  (source, destination) blocks to copy, in every layer, before anything is written
-    slots   where to store K and V of each new token; -1 if they are already in the cache
-    """
-
-    copies: list[tuple[int, int]]
-    slots: list[int]
-
-    @property
-    def num_cached(self) -> int:
-        """How many of the first new tokens need not be computed.
-
-        At least one is always computed, because without a query there is no next token.
-        """
-        found = sum(1 for _ in takewhile(lambda slot: slot == PAD_SLOT, self.slots))
-        return max(0, min(found, len(self.slots) - 1))
 
 
 @dataclass(frozen=True)
@@ -270,27 +244,3 @@ class BlockTable:
 def require_pool(allocator: BlockAllocator) -> None:
     """Raise TypeError unless it is a BlockAllocator or a class like it."""
     require_type(hasattr(allocator, "allocate"), "allocator", allocator, "a BlockAllocator")
-
-
-def padded_block_tables(tables: Sequence[BlockTable], width: int | None = None) -> Tensor:
-    """The block tables of a batch, each row padded with the null block.
-
-    width    max_num_blocks_per_seq; the default is the length of the longest table
-    returns  [num_seqs, width] int32
-
-    Raises TableTooLong if a table doesn't fit, because cutting it would silently drop tokens;
-    UseAfterFree for a freed sequence; ValueError if the tables aren't all from one pool.
-    """
-    require_type(isinstance(tables, Sequence), "tables", tables, "a list of BlockTables")
-    for index, table in enumerate(tables):
-        require_type(isinstance(table, BlockTable), f"tables[{index}]", table, "a BlockTable")
-        table._require_alive()
-        if (table.allocator, table.block_size) != (tables[0].allocator, tables[0].block_size):
-            raise ValueError("tables are from different pools or block sizes; a batch has one pool")
-    longest = max((len(table.blocks) for table in tables), default=0)
-    width = longest if width is None else whole_number("width", width, least=0)
-    if longest > width:
-        raise TableTooLong(f"a table has {longest} blocks, which don't fit into width {width}")
-    require_memory(BYTES_OF_A_PLACE * width * len(tables), width=width)
-    rows = [table.blocks + [NULL_BLOCK] * (width - len(table.blocks)) for table in tables]
-    return torch.from_numpy(np.array(rows, dtype=np.int32).reshape(len(tables), width))

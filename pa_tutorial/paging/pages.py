@@ -41,8 +41,9 @@ class Appended:
 class Pages(ABC):
     """Which blocks each sequence has, in a pool of num_blocks blocks of block_size tokens.
 
-    A sequence is known by its name, which may be anything hashable. Block 0 is the null block,
-    with which tables are padded. An operation that raises an error changes nothing.
+    A sequence is known by its name, which may be anything hashable; any other name is a KeyError,
+    except in `append`. Block 0 is the null block: tables are padded with it, and no sequence has
+    it. An operation that raises an error changes nothing.
 
     Source: vLLM, BlockSpaceManager in vllm/core/interfaces.py.
     """
@@ -68,7 +69,7 @@ class Pages(ABC):
 
     @abstractmethod
     def fork(self, name: Hashable, new: Hashable) -> None:
-        """A second sequence with the same tokens, which takes no block."""
+        """A second sequence with the same tokens, under a new name; it takes no block."""
 
     @abstractmethod
     def free(self, name: Hashable) -> None:
@@ -109,7 +110,7 @@ class Pages(ABC):
 
 
 def padded(tables: Sequence[Sequence[int]], width: int | None = None) -> Tensor:
-    """Block tables as one tensor: see Pages.tables."""
+    """Block tables, padded with the null block to the same length: see Pages.tables."""
     longest = max(map(len, tables), default=0)
     width = longest if width is None else whole_number("width", width, least=0)
     if longest > width:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pa_tutorial.arguments import require
 from pa_tutorial.kernels.cuda_backends import PagedBackend
-from pa_tutorial.kernels.template import Source, source_of
+from pa_tutorial.kernels.sources import Source, source_of
 
 
 def without_each_barrier(backend: PagedBackend) -> Iterator[tuple[str, PagedBackend]]:

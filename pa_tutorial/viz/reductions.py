@@ -18,7 +18,7 @@ from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels.cuda_backends import PagedBackend, v1_backend
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, Geometry
 from pa_tutorial.kernels.intermediates import ROWS_DONE, SCORES_DONE
-from pa_tutorial.kernels.template import source_of
+from pa_tutorial.kernels.sources import source_of
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import SMALL, Place, arrow, board, box, note, plural, span
 from pa_tutorial.viz.kernel_runs import Run, between, of_function

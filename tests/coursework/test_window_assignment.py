@@ -22,7 +22,7 @@ from pa_tutorial.coursework.window.window_problem import WindowProblem, attend_i
 from pa_tutorial.kernels.compiled.report import CAPABILITIES, Capability, compiled
 from pa_tutorial.kernels.cuda_backends import v1_backend, v2_backend
 from pa_tutorial.kernels.cuda_launch import CudaLaunch
-from pa_tutorial.kernels.template import KernelFileError, Source
+from pa_tutorial.kernels.sources import KernelFileError, Source
 from tests.coursework.window_answers import WrongAnswer, load_wrong_answers
 
 F16 = torch.float16

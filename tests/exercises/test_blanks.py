@@ -10,9 +10,10 @@ from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.cells import fill
 from pa_tutorial.exercises.kernel_text import excerpt, functions_in
-from pa_tutorial.exercises.ours import BACKENDS, is_ours
+from pa_tutorial.exercises.our_kernels import BACKENDS
+from pa_tutorial.exercises.ours import is_ours
 from pa_tutorial.exercises.texts import YOUR_CODE, Told, WrongAnswer, code_lines
-from pa_tutorial.kernels.template import FOLDER, text_of
+from pa_tutorial.kernels.sources import FOLDER, text_of
 from tests.exercises.blank_cells import function_of
 from tests.run_notebooks import NOTEBOOKS
 

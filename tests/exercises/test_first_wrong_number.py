@@ -6,7 +6,7 @@ import pytest
 from pa_tutorial.exercises import grade
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
-from pa_tutorial.exercises.ours import BACKENDS
+from pa_tutorial.exercises.our_kernels import BACKENDS
 from tests.exercises.blank_cells import function_of
 
 RELATIVE = "logits[token_idx - start_block_idx * BLOCK_SIZE]"

@@ -25,21 +25,22 @@ from pa_tutorial.exercises.my_kernel import (
     load,
     save,
     saved,
-    saved_of,
+    saved_in,
     write_kernel,
     yours,
 )
-from pa_tutorial.exercises.ours import BACKENDS, is_ours
+from pa_tutorial.exercises.our_kernels import BACKENDS
+from pa_tutorial.exercises.ours import is_ours
 from pa_tutorial.exercises.saved_files import locked, names_of_reader
 from pa_tutorial.exercises.whose import NOT_RUN, blanks_in, functions_of
-from pa_tutorial.kernels import template
+from pa_tutorial.kernels import sources, template
 from pa_tutorial.kernels.cuda_backends import (
     naive_backend,
     v1_backend,
     v1_vector_backend,
     v2_backend,
 )
-from pa_tutorial.kernels.template import FILES, KernelFileError
+from pa_tutorial.kernels.sources import FILES, KernelFileError
 from simt import SimtError
 from simt.microscope import microscope
 from tests.exercises.blank_cells import function_of
@@ -306,7 +307,7 @@ def test_a_save_waits_for_that_of_another_notebook(folder: Path) -> None:
     theirs = (folder / "v1.py").read_text(encoding="utf-8")
     (folder / "v1.py").unlink()
     with ThreadPoolExecutor(1) as pool:
-        with locked(folder):
+        with locked(folder / "v1.py"):
             ours = pool.submit(save, MINE)
             time.sleep(0.2)
             assert not ours.done()
@@ -348,8 +349,8 @@ def test_those_functions_are_counted_that_run(kernel: str) -> None:
     reached, more = set(), {*kernels}
     while more := more - reached:
         reached |= more
-        trees = [ast.parse(template.source_of(getattr(module, name)).text) for name in more]
-        more = set().union(*map(template.names_used, trees)) & called
+        trees = [ast.parse(sources.source_of(getattr(module, name)).text) for name in more]
+        more = set().union(*map(sources.names_used, trees)) & called
     assert reached == called
 
 
@@ -398,20 +399,21 @@ def test_plain_functions_of_sizes_are_saved_and_come_back(
     kernel = import_module("kernel_written")
     assert not is_ours(kernel.group_sizes)
     assert is_ours(kernel.row_sizes)
-    assert kernel.group_sizes(32, 8, 2) == saved_of(blank)(32, 8, 2) == (4, 2, 4)
-    assert saved_of(all_blanks()["row_sizes"]) is None
+    assert kernel.group_sizes(32, 8, 2) == blank.craft.saved_of(blank)(32, 8, 2) == (4, 2, 4)
+    row_sizes = all_blanks()["row_sizes"]
+    assert row_sizes.craft.saved_of(row_sizes) is None
 
 
 def test_what_an_earlier_visit_saved_is_found_for_an_unwritten_blank(folder: Path) -> None:
     blanks = all_blanks()
-    assert saved_of(blanks["load_key"]) is None
+    assert saved_in(blanks["load_key"]) is None
     save(MINE)
-    found = saved_of(blanks["load_key"], HEAD_SIZE=96, DTYPE=torch.bfloat16)
+    found = saved_in(blanks["load_key"], HEAD_SIZE=96, DTYPE=torch.bfloat16)
     assert not is_ours(found)
-    assert template.source_of(found).text == blanks["load_key"].source
-    assert saved_of(blanks["load_key_by_vec"]) is None
+    assert sources.source_of(found).text == blanks["load_key"].source
+    assert saved_in(blanks["load_key_by_vec"]) is None
     save(MINE.with_functions(v1=[found, answer("qk_dot")]))
-    assert template.source_of(found).text == blanks["load_key"].source
+    assert sources.source_of(found).text == blanks["load_key"].source
 
 
 def test_a_blank_goes_on_with_what_was_saved(folder: Path, capsys: pytest.CaptureFixture) -> None:
@@ -423,7 +425,7 @@ def test_a_blank_goes_on_with_what_was_saved(folder: Path, capsys: pytest.Captur
         (blank.wrong[0].made_in(blank.source), "The notebook goes on with the one that you saved."),
     ):
         goes_on = attempt("load_key", function_of(blank, text))
-        assert template.source_of(goes_on).text == blank.source
+        assert sources.source_of(goes_on).text == blank.source
         assert says in capsys.readouterr().out
 
 
@@ -558,7 +560,7 @@ def test_a_kernel_that_another_notebook_writes_again_keeps_its_lines_here(writte
     written.write_text(
         "# all lines moved\n" + written.read_text(encoding="utf-8"), encoding="utf-8"
     )
-    assert template.source_of(kernel.load_key).text == all_blanks()["load_key"].source
+    assert sources.source_of(kernel.load_key).text == all_blanks()["load_key"].source
 
 
 def test_a_name_that_is_no_constant_is_refused(written: Path) -> None:
@@ -584,7 +586,7 @@ def test_another_notebook_that_writes_the_file_does_not_change_what_is_imported(
 ) -> None:
     """Between the cell that writes it and the cell that imports it, with other sizes."""
     write_kernel(written, MINE, HEAD_SIZE=64)
-    written.write_text("\n\n" + template.text_of("v1"), encoding="utf-8")
+    written.write_text("\n\n" + sources.text_of("v1"), encoding="utf-8")
     kernel = import_module("kernel_written")
     assert kernel.HEAD_SIZE == 64
-    assert template.source_of(kernel.load_key).text == all_blanks()["load_key"].source
+    assert sources.source_of(kernel.load_key).text == all_blanks()["load_key"].source

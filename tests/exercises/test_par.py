@@ -9,7 +9,8 @@ from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.exercises import attempt
 from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
-from pa_tutorial.exercises.par import accesses, best_known, count, taken, within
+from pa_tutorial.exercises.kernel_costs import accesses, count, taken, within
+from pa_tutorial.exercises.par import best_known
 from simt import Trace, launch
 from tests.exercises.blank_cells import function_of
 from tests.simt.helpers import kernel, zeros

@@ -14,7 +14,7 @@ from pa_tutorial.checks import check
 from pa_tutorial.checks.cases import CASES
 from pa_tutorial.kernels.cuda_backends import CudaBackend, v1_backend, v1_vector_backend, v2_backend
 from pa_tutorial.kernels.intermediates import NAMES, REDUCED_NAMES
-from pa_tutorial.kernels.template import Source, functions_of, text_of, tree_of
+from pa_tutorial.kernels.sources import Source, functions_of, text_of, tree_of
 from pa_tutorial.kernels.v1 import (
     HEAD_SIZE,
     NUM_ROWS_PER_ITER,

@@ -11,7 +11,8 @@ from numba import cuda
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.kernels.cuda_backends import CudaBackend, v1_backend, v1_vector_backend, v2_backend
 from pa_tutorial.kernels.geometry import CONSTANTS, NUM_THREADS, Geometry
-from pa_tutorial.kernels.template import FOLDER, KernelFileError, Source, made, tree_of
+from pa_tutorial.kernels.sources import FOLDER, KernelFileError, Source, tree_of
+from pa_tutorial.kernels.template import made
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.paging.quantization import FLOAT8
 from simt import SimtError

@@ -12,7 +12,7 @@ from numba import cuda, float32
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.kernels.cuda_backends import PagedBackend, v1_backend
-from pa_tutorial.kernels.template import Source, source_of
+from pa_tutorial.kernels.sources import Source, source_of
 from pa_tutorial.kernels.v1 import (
     FLT_MAX,
     HEAD_SIZE,

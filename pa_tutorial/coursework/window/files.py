@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.coursework.tasks import Task
-from pa_tutorial.kernels.template import Source
+from pa_tutorial.kernels.sources import Source
 
 FOLDER = Path(__file__).parent
 STARTER, SOLUTION = FOLDER / "starter", FOLDER / "solution"

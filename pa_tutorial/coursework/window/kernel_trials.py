@@ -21,7 +21,7 @@ from pa_tutorial.kernels.cuda_backends import (
 )
 from pa_tutorial.kernels.cuda_launch import PagedLaunch, PartitionedLaunch
 from pa_tutorial.kernels.geometry import Geometry
-from pa_tutorial.kernels.template import Source
+from pa_tutorial.kernels.sources import Source
 
 Files = tuple[Source, ...]  # an answer: v1_window.py, and for v2 also v2_window.py
 Run = Callable[[WindowProblem, Files], Tensor]
