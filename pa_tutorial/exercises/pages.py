@@ -341,7 +341,7 @@ def merge(one: Part, other: Part) -> Part:
 def tokens_of_block(block_idx: int, seq_lens: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
     token = block_idx * block_size + torch.arange(block_size)
     is_token = token < seq_lens[:, None]
-    return token, is_token
+    return token, is_token  # [block_size] int64, [num_seqs, block_size] bool
 
 
 def empty_part(shape: tuple[int, ...], head_size: int) -> Part:
@@ -361,8 +361,8 @@ def scores_of_block(
 
 
 def paged_attention(
-    q: Tensor,
-    k_cache: Tensor,
+    q: Tensor,  # [num_seqs, num_heads, head_size], like the output
+    k_cache: Tensor,  # [num_blocks, num_kv_heads, block_size, head_size]
     v_cache: Tensor,
     block_tables: Tensor,
     seq_lens: Tensor,
@@ -371,7 +371,7 @@ def paged_attention(
 ) -> Tensor:
     _, num_kv_heads, block_size, head_size = k_cache.shape
     grouped = q.float().unflatten(1, (num_kv_heads, -1))
-    part = empty_part(grouped.shape[:3], head_size)
+    part = empty_part(grouped.shape[:3], head_size)  # m, l: [num_seqs, num_kv_heads, group]
     for block_idx in range(num_blocks(int(seq_lens.max()), block_size)):
         token, is_token = tokens_of_block(block_idx, seq_lens, block_size)
         numbers = block_tables[:, block_idx]
@@ -381,4 +381,4 @@ def paged_attention(
         v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # 0 times NaN would be NaN
         part = merge(part, part_of(qk, v))
     out = part.acc / part.l[..., None]
-    return out.flatten(1, 2).to(q.dtype)
+    return out.flatten(1, 2).to(q.dtype)  # out: [num_seqs, num_kv_heads, group, head_size]
