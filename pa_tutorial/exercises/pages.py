@@ -108,8 +108,21 @@ class Blocks:
         self.free_blocks = list(range(num_slots // block_size, 0, -1))  # the last is taken next
         self.tables: dict[int, list[int]] = {}  # number of a request -> its blocks
 
+    def store(self, number: int, num_tokens: int) -> bool:
+        """False if there is no room."""
+        return store(self, number, num_tokens)
+
     def release(self, number: int) -> None:
         self.free_blocks += self.tables.pop(number)
+
+    def needs(self, number: int, num_tokens: int) -> int:
+        """Slots, the last block's included."""
+        return num_blocks(num_tokens, self.block_size) * self.block_size
+
+    def places(self, number: int) -> list[int]:
+        """Of its slots in a drawing of the pool; block 1 comes first."""
+        size, blocks = self.block_size, self.tables[number]
+        return [place for b in blocks for place in range(b * size - size, b * size)]
 
 
 def store(memory: Blocks, number: int, num_tokens: int) -> bool:
