@@ -36,9 +36,11 @@ from pa_tutorial.kernels.geometry import Geometry
 from pa_tutorial.kernels.intermediates import MARKS, NAMES
 from pa_tutorial.paging import kv_cache, layouts, quantization, reservations, waste
 from pa_tutorial.paging.allocator import BlockAllocator
-from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
+from pa_tutorial.paging.block_pages import BlockPages
+from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.errors import PagingError
 from pa_tutorial.paging.layouts import PlainLayout, VllmLayout
+from pa_tutorial.paging.pages import padded
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from tests.engine.engine_helpers import small_model
 from tests.kernels.kernel_inputs import problem
@@ -136,7 +138,7 @@ PART = online.part_of(torch.ones(2, 3), torch.ones(3, 4))
 ANY_TENSOR = torch.nn.Parameter(torch.ones(2))  # for an argument that takes any shape
 CPU, FLOAT = torch.device("cpu"), torch.float32
 SERVED = {"requests": (reservations.Request(3, 4),), "memory": reservations.Blocks(9, 4)}
-ENGINE = {"num_blocks": 6, "block_size": 4, "watermark": 1, "prefix_caching": True}
+POOL = {"num_blocks": 6, "block_size": 4, "watermark": 1, "prefix_caching": True}
 NARROW = {"kv_cache_dtype": None}
 LIMITS = {"token_budget": 8, "chunk_size": 4, "max_num_seqs": 2}
 WARM = {"scores": torch.ones(4), "params": SamplingParams(2, 0.5)}
@@ -165,12 +167,12 @@ BACKEND_SIZES = {
 
 
 def engine() -> Engine:
-    return Engine(small_model(), **ENGINE)
+    return Engine(small_model(), BlockPages(**POOL))
 
 
-def planned() -> list:
+def planned(one: Engine | None = None) -> list:
     """What an engine's next step computes."""
-    one = engine()
+    one = one or engine()
     one.add([1, 2, 3], SamplingParams(2))
     return one.scheduler.schedule()
 
@@ -193,6 +195,8 @@ def of_triton() -> Iterator[tuple]:
 
 
 # What makes the object (None: a function), the function or method, a good call.
+PLANNER = engine()
+PLAN = planned(PLANNER)
 CALLS = [
     (None, BlockAllocator, {"num_blocks": 6, "watermark": 1}),
     (None, PrefixCachingAllocator, {"num_blocks": 6, "watermark": 1}),
@@ -205,7 +209,12 @@ CALLS = [
     (filled, "look_up", {"token_ids": [1, 2]}),
     (filled, "append", {"token_ids": [1, 2]}),
     (filled, "slide", {"window": 3}),
-    (None, padded_block_tables, {"tables": (filled(),), "width": 3}),
+    (None, partial(padded, [[2, 1]]), {"width": 3}),
+    (None, BlockPages, POOL),
+    (None, partial(LLM, small_model()), POOL),
+    *((lambda: BlockPages(**POOL), name, {"token_ids": [1, 2]})
+      for name in ("admit", partial(BlockPages.append, name="a"),
+                   partial(BlockPages.num_found, name="a"))),
     *((None, c, SIZES | {"dtype": FLOAT}) for c in (PlainLayout, VllmLayout)),
     *((None, getattr(c(**SIZES), name), PLACE) for c in (PlainLayout, VllmLayout)
       for name in ("k_place", "v_place", "k_element", "v_element")),
@@ -284,25 +293,25 @@ CALLS = [
     (None, OURS["vectors.vector_access"], {"count": 4}),
     *((None, backend_named(name).prepare, {"step": problem().paged(backend_named(name).layout)}
        | sizes) for name, sizes in BACKEND_SIZES.items()),
-    (None, Engine, {"model": small_model(), "backend": paged.online_backend, **NARROW, **ENGINE,
-                    **LIMITS}),
+    (None, Engine, {"model": small_model(), "pages": BlockPages(**POOL)} | NARROW | LIMITS
+     | {"backend": paged.online_backend}),
     (engine, "add", {"prompt": [1, 2], "params": SamplingParams(2)}),
     (engine, "cancel", {"request": planned()[0].sequence.request}),
-    (None, OURS["batch.build_batch"], {"plan": tuple(planned())}),
-    (lambda: OURS["batch.build_batch"](planned()), "to", {"device": CPU}),
+    (None, OURS["batch.build_batch"], {"plan": tuple(PLAN), "pages": PLANNER.pages}),
+    (lambda: OURS["batch.build_batch"](PLAN, PLANNER.pages), "to", {"device": CPU}),
     (None, OURS["checkpoint.load_checkpoint"], {"folder": Path("no/folder"), "dtype": FLOAT}),
     *((None, function, {"model": small_model(), "tokenizer": ByteTokenizer()})
       for function in (LLM, OURS["llm.load_model"])),
     (ByteTokenizer, "encode", {"text": "text"}),
     (ByteTokenizer, "decode", {"token_ids": [65, 66]}),
     (None, OURS["runner.backend_here"], {"backend": paged.online_backend}),
-    (None, OURS["scheduler.Scheduler"], {"allocator": BlockAllocator(6), "block_size": 4} | LIMITS),
-    (lambda: OURS["scheduler.Scheduler"](BlockAllocator(6), 4), "admit",
+    (None, OURS["scheduler.Scheduler"], {"pages": BlockPages(**POOL)} | LIMITS),
+    (lambda: OURS["scheduler.Scheduler"](BlockPages(**POOL)), "admit",
      {"request": planned()[0].sequence.request}),
     (None, Runner, {"model": small_model(), "backend": paged.online_backend, "num_blocks": 6,
                     "block_size": 4} | NARROW),
     (lambda: Runner(small_model(), paged.online_backend, 6, 4), "run",
-     {"batch": OURS["batch.build_batch"](planned())}),
+     {"batch": OURS["batch.build_batch"](PLAN, PLANNER.pages)}),
     *((engine, lambda engine, **params: engine.add([1], SamplingParams(**params)).params, good)
       for good in (PARAMS, {"num_samples": 2, "stop_tokens": [1, 2]})),
     (None, OURS["context.deal_out"], {"step": DecodeStep(**STEP), "rank": 1, "num_ranks": 2}),
@@ -424,12 +433,12 @@ def test_nothing_and_too_much_mean_something_or_are_refused_in_our_words(
     [
         (lambda size: PlainLayout(**SIZES | {"num_blocks": size}).empty(), "num_blocks"),
         (lambda size: BlockAllocator(size), "num_blocks"),
-        (lambda size: Engine(small_model(), num_blocks=size), "num_blocks"),
+        (lambda size: LLM(small_model(), num_blocks=size), "num_blocks"),
         (lambda size: kv_cache.PagedKVCache(LAYOUT, size), "num_layers"),
         (lambda size: cached.KVCache(size, 1, 8), "max_len"),
         (lambda size: reservations.Blocks(size, 4), "num_slots"),
         (lambda size: reservations.long_tailed_requests(size, 0), "num_requests"),
-        (lambda size: padded_block_tables([filled()], size), "width"),
+        (lambda size: padded([[2, 1]], size), "width"),
     ],
 )
 def test_more_than_the_machines_memory_is_refused_with_its_bytes(
@@ -580,11 +589,12 @@ INNER = (
     "full.unmasked_attention",  # takes no alibi_slopes; all others are tried
     *("command.*", "checkpoint.[!l]*", "llm.as_list", "tokenizer.*"),
     # Of many devices: on the ranks themselves; Ranks has a test of its own
+    "pages.Pages.*",  # the protocol; BlockPages is tried
     *("context.[!d]*", "group.*", "heads.[!r]*", "heads.rep*", "paper.[!d]*", "ranks.*", "wire.*"),
 )
 # Anything of its kind: a dictionary to fill, a function, a name; one prompt's error stays with it.
 ANY = {"self", "probe", "extra", "hash_function", "make_runner", "where", "name", "padding"}
-ANY |= {"partition_size", "prompts", "params", "caches"}
+ANY |= {"partition_size", "prompts", "params", "caches", "new", "tables"}
 ANY |= {"k_scale", "v_scale"}  # tried below: a number is as good as a tensor
 
 

@@ -2,10 +2,12 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from pa_tutorial.checks import OTHERS, check, has_short_check
 from pa_tutorial.checks.cases import SHORT_CHECK
 from pa_tutorial.checks.ladder import STAGES
+from pa_tutorial.checks.pages_file import check_file
 from pa_tutorial.printing import print_anything
 
 INTERRUPTED = 130  # the shell's exit code for Ctrl-C
@@ -23,7 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
         epilog="\n".join(
             f"{stage.name:16} {stage.new} ({stage.where})" for stage in STAGES.values()
         )
-        + f"\n{'block_manager':16} allocator, block tables, prefix cache, swap (not a stage)"
+        + f"\n{'block_manager':16} who has which block (not a stage); after it, a file may be named"
+        + f"\n{'':16} that has a class Pages, such as your my_pages.py"
+        + f"\n{'prefix_cache':16} known blocks, swap, sliding windows (not a stage)"
         + f"\n{'engine':16} scheduler, batch, runner: requests served together (not a stage)",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -43,6 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
     known = [*STAGES, *OTHERS]
     args = parser.parse_args(arguments)
     stages = args.stages or known
+    if stages[0] == "block_manager" and len(stages) == 2 and stages[1] not in known:
+        return 0 if check_file(Path(stages[1])) else 1
     if unknown := [name for name in stages if name not in known]:
         parser.error(f"stage is {unknown[0]!r}; it must be one of {', '.join(known)}")
     right = True

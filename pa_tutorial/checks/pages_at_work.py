@@ -6,6 +6,7 @@ then looks it over. The first thing that is wrong is an AnswerError, in words fo
 
 import builtins
 from collections.abc import Callable, Iterable
+from textwrap import wrap
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from pa_tutorial.paging.pages import Appended, Pages
 MakePages = Callable[[int, int], Pages]  # of num_blocks and block_size
 Tables = dict[str, list[int]]  # the block table of each sequence
 
+WIDTH = 110  # of what a failure shows
 NUM_LAYERS = 3  # the first, one in the middle, and the last
 HEADS = (2, 8)  # num_kv_heads, head_size: two pieces of x = 4
 # [num_kv_heads, head_size]; exact in float32 when added to a token or a prefix number
@@ -46,6 +48,16 @@ def prefix_numbers(tokens: list[int], extra: int = 0) -> list[int]:
 
 def listed(names: Iterable[str]) -> str:
     return " and ".join(names)
+
+
+def one_of(blocks: list[int]) -> str:
+    if not blocks:
+        return "a block"
+    return f"block {blocks[0]}" if len(blocks) == 1 else f"one of the blocks {blocks}"
+
+
+def plural(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 class PagesAtWork:
@@ -80,8 +92,17 @@ class PagesAtWork:
         self.append(name, *tokens)
 
     def append(self, name: str, *tokens: int) -> None:
-        before = self.tables()
-        appended = self.pages.append(name, list(tokens))
+        before, needed = self.tables(), self.blocks_needed(name, len(tokens))
+        unused = self._num_unused()
+        try:
+            appended = self.pages.append(name, list(tokens))
+        except errors.OutOfBlocks as error:
+            if needed <= unused:
+                raise AnswerError(
+                    f"it was refused, although it needs {plural(needed, 'block')} and "
+                    f"{unused} are free: OutOfBlocks: {error}"
+                ) from error
+            raise
         if not isinstance(appended, Appended):
             raise AnswerError(f"append returned {appended!r}; it must be Appended(copies, slots)")
         self.tokens[name] = [*self.tokens.get(name, []), *tokens]
@@ -193,8 +214,9 @@ class PagesAtWork:
             if len(table) != needed:
                 than = "longer" if len(table) > needed else "shorter"
                 raise AnswerError(
-                    f"the table of {name} is {than} than needed: {table}; {length} tokens need "
-                    f"{needed} blocks of {self.block_size}"
+                    f"the table of {name} is {than} than needed: {table}; "
+                    f"{plural(length, 'token')} of {self.block_size} to a block need "
+                    f"{plural(needed, 'block')}"
                 )
             self._require_blocks(name, table)
 
@@ -238,7 +260,9 @@ class PagesAtWork:
     def _require_slots(self, before: Tables, name: str, slots: list[int], num_tokens: int) -> None:
         """The new tokens go where the table says, and no other sequence reads there."""
         if len(slots) != num_tokens:
-            raise AnswerError(f"append returned {len(slots)} slots for {num_tokens} tokens")
+            raise AnswerError(
+                f"append returned {plural(len(slots), 'slot')} for {plural(num_tokens, 'token')}"
+            )
         tables, first = self.tables(), len(self.tokens[name]) - num_tokens
         for position, slot in enumerate(slots, first):
             if slot == PAD_SLOT:  # found in the cache
@@ -255,7 +279,7 @@ class PagesAtWork:
             if others and block in before.get(name, []):
                 raise AnswerError(
                     f"{name} wrote into block {block}, which {listed(others)} reads too "
-                    f"(reference count {len(others) + 1})"
+                    f"(its reference count must be {len(others) + 1})"
                 )
             if others:
                 raise AnswerError(
@@ -271,22 +295,19 @@ class PagesAtWork:
         free, unused, after = self.pages.num_free, self._num_unused(), self.tables()
         if free == unused:
             return
-        left = set(before.get(changed, [])) - set(after.get(changed, [])) - {NULL_BLOCK}
-        kept = sorted(block for block in left if owners(block, after))
-        lost = sorted(left.difference(kept))
-        count = f"free: {free}; it must be {unused}, the blocks that are in no table"
-        if free > unused and kept:
-            whose = listed(owners(kept[0], after))
-            raise AnswerError(
-                f"block {kept[0]} is free, although {whose} has it: a reference was lost ({count})"
-            )
-        if free > unused:
-            which = f"one of {lost}" if lost else "one"
-            raise AnswerError(f"a block was freed twice, {which} ({count})")
-        which = f"one of {lost} is" if lost else "a block is"
-        raise AnswerError(
-            f"{which} in no table, but isn't free: its reference count is too high ({count})"
-        )
+        had, has = (set(tables.get(changed, [])) - {NULL_BLOCK} for tables in (before, after))
+        left, gained = sorted(had - has), sorted(has - had)
+        kept = [block for block in left if owners(block, after)]
+        if free < unused:
+            why = f"{one_of(left)} is in no table, but isn't free: its reference count is too high"
+        elif kept:
+            others = listed(owners(kept[0], after))
+            why = f"block {kept[0]} is free, although {others} has it: a reference was lost"
+        elif gained:
+            why = f"{one_of(gained)} was allocated to {changed}, but is still free"
+        else:
+            why = f"{one_of(left)} was freed twice"
+        raise AnswerError(f"{why} (num_free is {free}; {plural(unused, 'block')} are in no table)")
 
     def _require_reads(self) -> None:
         """Each sequence reads its own tokens through its table."""
@@ -364,13 +385,17 @@ def play(world: PagesAtWork, operations: Iterable[Operation]) -> int:
         except Exception as error:
             raise AnswerError(in_columns([*lines, (one.text, describe(error))])) from error
         if one.method not in ("fact", "may_start"):
-            lines.append((one.text, state))
+            refused = "refused; " if one.method == "refused" else ""
+            lines.append((one.text, refused + state))
     return len(lines)
 
 
 def in_columns(lines: list[tuple[str, str]]) -> str:
     """The operations, and on their right the state after each."""
-    width = max(len(text) for text, _ in lines)
-    indented = "\n" + " " * (width + 4)
-    rows = [f"  {text:{width}}  {state.replace(chr(10), indented)}" for text, state in lines]
+    indent = max(len(text) for text, _ in lines) + 4
+    rows = []
+    for text, state in lines:
+        right = [part for line in state.splitlines() for part in wrap(line, WIDTH - indent)]
+        rows.append(f"  {text}".ljust(indent) + right[0])
+        rows += [" " * indent + part for part in right[1:]]
     return "\n".join(rows)

@@ -56,6 +56,7 @@ def build_batch(plan: Several[Scheduled], pages: Pages) -> Batch:
     """
     fit = isinstance(plan, Several) and all(isinstance(one, Scheduled) for one in plan)
     require_type(fit, "plan", plan, "a list of Scheduled")
+    require_type(isinstance(pages, Pages), "pages", pages, "a Pages, such as BlockPages")
     input_ids, positions, slots, last_rows = [], [], [], []
     ordered = sorted(plan, key=lambda scheduled: len(scheduled.slots) > 1)  # decodes first
     for scheduled in ordered:

@@ -1,4 +1,4 @@
-"""Blanks of notebook 06: which slots hold a token, V without stale slots, the loop over blocks."""
+"""Blanks of notebook 06: which slots of a block hold a token, and the loop over blocks."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,6 @@ from pa_tutorial.exercises.random_inputs import reseeded, seeded_torch
 
 Lens = tuple[int, ...]
 Tables = tuple[tuple[int, ...], ...]
-NAMES = "abcdefgh"
 
 # tokens_of_block ----------------------------------------------------------------------------------
 
@@ -66,26 +65,28 @@ def the_definition(block_idx: int, lens: Lens, size: int) -> Tensor:
 
 # A step whose output shows the weights ------------------------------------------------------------
 
-# Three sequences: a and b share block 3; c is short, so it has no second block.
-THREE: tuple[Lens, Tables] = (7, 6, 2), ((3, 1), (3, 4), (2,))
+# Three sequences share block 3; the last fills it, and has no second block.
+THREE: tuple[Lens, Tables] = (7, 6, 4), ((3, 1), (3, 2), (3,))
 LONG: tuple[Lens, Tables] = (23, 18), ((5, 2, 9, 4, 7, 1), (5, 8, 3, 6, 10))
 SIZE = 4
 
 
-def shown_step(lens: Lens, tables: Tables, old: bool, draw: int) -> DecodeStep:
+def shown_step(lens: Lens, tables: Tables, empty: str, draw: int) -> DecodeStep:
     """One head; V of slot s is 1 in element s, else 0. So out is the weights, one per slot of the
     pool.
 
-    old  slots without a token hold numbers, as in a used cache; otherwise NaN, as in a new one
+    empty  what the slots without a token hold: numbers, NaN in V, or NaN in K and V
     """
     num_slots = (1 + max(map(max, tables))) * SIZE
     drawn = seeded_torch(6, draw)
     q = torch.randn(len(lens), 1, num_slots, generator=drawn)
     k, v = torch.randn(num_slots, num_slots, generator=drawn), torch.eye(num_slots)
-    if not old:
-        held = {slot for row in slots_of(lens, tables) for slot in row}
-        empty = [slot for slot in range(num_slots) if slot not in held]
-        k[empty], v[empty] = math.nan, math.nan
+    held = {slot for row in slots_of(lens, tables) for slot in row}
+    others = [slot for slot in range(num_slots) if slot not in held]
+    if "V" in empty:
+        v[others] = math.nan
+    if "K" in empty:
+        k[others] = math.nan
     width = 1 + max(map(len, tables))
     padded = [[*table, *[0] * (width - len(table))] for table in tables]
     return DecodeStep(
@@ -106,18 +107,13 @@ def slots_of(lens: Lens, tables: Tables) -> list[list[int]]:
     ]
 
 
-def softmax_over_the_tokens(lens: Lens, tables: Tables, old: bool, draw: int) -> Tensor:
-    step = shown_step(lens, tables, old, draw)
+def softmax_over_the_tokens(lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
+    step = shown_step(lens, tables, empty, draw)
     k = step.k_cache.double().flatten(0, 2)
     weights = torch.zeros(len(lens), len(k), dtype=torch.float64)
     for row, q, own in zip(weights, step.q.double(), slots_of(lens, tables), strict=True):
         row[own] = torch.softmax(step.scale * (k[own] @ q[0]), dim=0)
     return weights
-
-
-def weights_of(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int) -> Tensor:
-    """[num_seqs, num_slots]: what a reader's function gives each slot of the pool."""
-    return attended(pages, shown_step(lens, tables, old, draw))[:, 0]
 
 
 def attended(pages: Any, step: DecodeStep) -> Tensor:
@@ -135,16 +131,16 @@ def attended(pages: Any, step: DecodeStep) -> Tensor:
     return out
 
 
-def run_shown(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int) -> Tensor:
-    found = weights_of(pages, lens, tables, old, draw)
-    right = softmax_over_the_tokens(lens, tables, old, draw)
-    for name, *rows, own in zip(NAMES, found, right, slots_of(lens, tables), strict=False):
-        if words := why_wrong(*rows, own, old):
-            raise AnswerError(words.format(name=name))
+def run_shown(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
+    found = attended(pages, shown_step(lens, tables, empty, draw))[:, 0]
+    right = softmax_over_the_tokens(lens, tables, empty, draw)
+    for sequence, own in enumerate(slots_of(lens, tables)):
+        if words := why_wrong(found[sequence], right[sequence], own, empty):
+            raise AnswerError(words.format(name=f"sequence {sequence}"))
     return found
 
 
-def why_wrong(found: Tensor, right: Tensor, own: list[int], old: bool) -> str:
+def why_wrong(found: Tensor, right: Tensor, own: list[int], empty: str) -> str:
     """What is wrong with the weights of one sequence, if anything is; {name} is its name.
 
     found, right  [num_slots]
@@ -153,7 +149,7 @@ def why_wrong(found: Tensor, right: Tensor, own: list[int], old: bool) -> str:
     if torch.allclose(found.double(), right, atol=1e-5):
         return ""
     if found.isnan().any():
-        return NAN_IN_OLD if old else NAN_IN_NEW
+        return NAN[empty]
     for slot in range(len(found)):
         if slot not in own and abs(found[slot]) > 1e-5:
             what = "no token" if slot // SIZE in {s // SIZE for s in own} else "no token of {name}"
@@ -164,7 +160,9 @@ def why_wrong(found: Tensor, right: Tensor, own: list[int], old: bool) -> str:
         return f"token {missing[0]} of {{name}}, in block {block}, gets no weight: {LOST}"
     ratio = found[own] / right[own]
     if ratio.max() - ratio.min() < 1e-3:
-        total = "the weights of {name}'s tokens add up to " + f"{found[own].sum():.3f}, not to 1"
+        total = (
+            "in {name}, the weights of the tokens add up to " + f"{found[own].sum():.3f}, not to 1"
+        )
         return f"{total}: {LEAKED if ratio[0] < 1 else UNDIVIDED}"
     token = int((found[own] - right[own]).abs().gt(1e-5).nonzero()[0])
     slot, weight, wanted = own[token], found[own[token]], right[own[token]]
@@ -172,23 +170,44 @@ def why_wrong(found: Tensor, right: Tensor, own: list[int], old: bool) -> str:
     return f"{where}, should have the weight {wanted:.3f}, has {weight:.3f}"
 
 
-NAN_IN_NEW = (
-    "the output of {name} is NaN. In a new cache, a slot without a token holds NaN, and although "
-    "its weight is 0, 0 · NaN is NaN: a mask on the scores isn't enough, V needs cleaning too"
-)
-NAN_IN_OLD = "the output of {name} is NaN, although all that it read are numbers"
+NAN = {
+    "numbers": "the output of {name} is NaN, although all that it read are numbers",
+    "NaN in V": "the output of {name} is NaN. A slot without a token holds NaN, as in a new cache, "
+    "and although its weight is 0, 0 · NaN is NaN: a mask on the scores isn't enough, V needs "
+    "cleaning too",
+    "NaN in K and V": "the output of {name} is NaN. A slot without a token holds NaN, as in a new "
+    "cache, so its score is NaN, and whatever is added to NaN is NaN: replace the score",
+}
 LEAKED = "slots without a token took the rest, because their scores count"
 UNDIVIDED = "is acc divided by l?"
 LOST = "is its block read, and its part kept?"
 
 
-def drawn_weights(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int) -> Tensor:
-    return weights_of(pages, lens, tables, old, draw)
+def drawn_weights(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Any:
+    """The weights, [num_seqs, num_slots]. Where V was cleaned, a weight on a slot without a token
+    doesn't show in the output; then it is what the tokens' weights lack."""
+    out = pages.paged_attention(**vars(shown_step(lens, tables, empty, draw)))
+    right = softmax_over_the_tokens(lens, tables, empty, draw)
+    if not isinstance(out, Tensor) or out.shape != right[:, None].shape:
+        return out
+    drawn = out[:, 0]
+    for row, of_tokens, own in zip(drawn, right, slots_of(lens, tables), strict=True):
+        blocks = {slot // SIZE for slot in own}
+        others = [s for s in range(len(row)) if s // SIZE in blocks and s not in own]
+        if others and is_leak(row, of_tokens, own):
+            row[others] = (1 - row[own].sum()) / len(others)
+    return drawn
 
 
-def elements_moved(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int) -> dict[str, int]:
+def is_leak(found: Tensor, right: Tensor, own: list[int]) -> bool:
+    """Whether all weights are too small by the same factor."""
+    ratio = found[own] / right[own]
+    return bool(ratio.max() - ratio.min() < 1e-3 and ratio.max() < 1 - 1e-4)
+
+
+def elements_moved(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> dict[str, int]:
     """Elements of K and V that are loaded from the pool."""
-    step = shown_step(lens, tables, old, draw)
+    step = shown_step(lens, tables, empty, draw)
     with TensorsMade(step.k_cache, step.v_cache) as made:
         pages.paged_attention(**vars(step))
     return {"elements moved": made.bytes_read // torch.float32.itemsize}
@@ -197,10 +216,11 @@ def elements_moved(pages: Any, lens: Lens, tables: Tables, old: bool, draw: int)
 # paged_attention ----------------------------------------------------------------------------------
 
 SHOWN = (
-    # name, what it isolates, what its failure means, seq_lens, block tables, old
-    ("a used cache", "old numbers where there is no token", "", *THREE, True),
-    ("a new cache", "NaN where there is no token", "", *THREE, False),
-    ("long", "six blocks, and none is gathered", "", *LONG, False),
+    # name, what it isolates, what its failure means, seq_lens, block tables, empty
+    ("a step on a used cache", "old numbers in slots without a token", "", *THREE, "numbers"),
+    ("a step on NaN in V", "NaN in V where there is no token", "", *THREE, "NaN in V"),
+    ("a step on a new cache", "NaN in K, too", "", *THREE, "NaN in K and V"),
+    ("a step on long sequences", "six blocks", "", *LONG, "NaN in K and V"),
 )
 STEPS = (
     *("one_full_block", "one_token", "gqa", "alibi", "drifting_scores", "block_zero_in_use"),
@@ -243,67 +263,10 @@ def trials_of_paged_attention(draw: int) -> list[Trial]:
     return [*SHOWN_TRIALS(draw), *STEP_TRIALS(draw)]
 
 
-# cleaned ------------------------------------------------------------------------------------------
-
-BLOCKS = (
-    # name, what it isolates, what its failure means, tokens in the block of each sequence, old
-    ("a new cache", "NaN where there is no token", "", (4, 1, 3), False),
-    ("a used cache", "old numbers where there is no token", "", (2, 4), True),
-    ("ended", "a sequence without a token in this block", "", (0, 3), False),
-)
-
-
-def block_of_v(lens: Lens, old: bool, draw: int) -> tuple[Tensor, Tensor]:
-    """v [num_seqs, 2, SIZE, 3] and is_token [num_seqs, SIZE]."""
-    v = torch.randn(len(lens), 2, SIZE, 3, generator=seeded_torch(8, draw))
-    is_token = torch.tensor([[slot < n for slot in range(SIZE)] for n in lens])
-    if not old:
-        v[~is_token[:, None].expand(v.shape[:3])] = math.nan
-    return v, is_token
-
-
-def run_cleaned(pages: Any, lens: Lens, old: bool, draw: int) -> Tensor:
-    v, is_token = block_of_v(lens, old, draw)
-    found, right = require_tensor(pages.cleaned(v.clone(), is_token), v), v_of_tokens_only(lens, v)
-    wrong = (found != right).nonzero().tolist()
-    if not wrong:
-        return found
-    sequence, head, slot, dim = min(wrong, key=lambda place: (place[0], place[2]))
-    mine, wanted = found[sequence, head, slot, dim], right[sequence, head, slot, dim]
-    where = f"slot {slot} of {NAMES[sequence]} holds"
-    if slot < lens[sequence]:
-        raise AnswerError(f"{where} a token: its V should stay {wanted:.2f}, is {mine:.2f}")
-    is_nan = ", is NaN. 0 · NaN is NaN, so no factor can clean it"
-    ending = is_nan if mine.isnan() else f", is {mine:.2f}"
-    raise AnswerError(f"{where} no token: its V should be 0{ending}")
-
-
-def only_tokens(lens: Lens, old: bool, draw: int) -> Tensor:
-    return v_of_tokens_only(lens, block_of_v(lens, old, draw)[0])
-
-
-def v_of_tokens_only(lens: Lens, v: Tensor) -> Tensor:
-    kept = torch.zeros_like(v)
-    for sequence, n in enumerate(lens):
-        kept[sequence, :, :n] = v[sequence, :, :n]
-    return kept
-
-
-def drawn_with_cleaned(pages: Any, lens: Lens, old: bool, draw: int) -> Tensor:
-    return weights_of(pages, *THREE, old, draw)
-
-
 CASES: dict[str, Callable[[int], list[Trial]]] = {
     "tokens_of_block": graded(
         TOKENS, run_tokens, the_definition, ("row", "slot"), again=later_blocks
     ),
     "paged_attention": trials_of_paged_attention,
-    "cleaned": graded(
-        BLOCKS,
-        run_cleaned,
-        only_tokens,
-        ("sequence", "KV head", "slot", "dimension"),
-        drawn=drawn_with_cleaned,
-    ),
 }
 EXERCISES = ()

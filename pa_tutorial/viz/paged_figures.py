@@ -13,24 +13,22 @@ from pa_tutorial.viz.drawing import board, box, cell, frame, note, plate, write
 
 
 @style.styled
-def draw_stream(inputs: DecodeStep, trail: Sequence[tuple[Tensor, Tensor]]) -> Figure:
-    """One line per sequence, one column per logical block index: what is read, then m and l.
-
-    trail  for each logical block index, m and l of one head after it, [num_seqs] each
-    """
+def draw_stream(inputs: DecodeStep) -> Figure:
+    """One line per sequence, one column per logical block index: what is read."""
     v_tokens = by_token(inputs.k_cache, inputs.v_cache)[1]
     block_size, seq_lens = v_tokens.shape[1], inputs.seq_lens.tolist()
     tables = [
         row[: -(-seq_len // block_size)]
         for row, seq_len in zip(inputs.block_tables.tolist(), seq_lens, strict=True)
     ]
-    gap, row_height = 1.4, 3.4
-    width = 1.6 + len(trail) * (block_size + gap)
+    num_columns = max(map(len, tables))
+    gap, row_height = 1.4, 2.4
+    width = 1.6 + num_columns * (block_size + gap)
     height = 1.0 + len(tables) * row_height
-    title = "Each step reads one block per sequence, through its table, and updates m and l"
+    title = "Each round reads one block of every sequence, through its table"
     figure, axes = style.new_figure(title, 0.4 + height * (style.WIDTH - 0.2) / width)
     board(axes, width, height, square=True)
-    for block_idx, (m, l) in enumerate(trail):
+    for block_idx in range(num_columns):
         x = 1.6 + block_idx * (block_size + gap)
         note(axes, x + block_size / 2, 0.4, f"logical block {block_idx}")
         for sequence, seq_len in enumerate(seq_lens):
@@ -39,8 +37,7 @@ def draw_stream(inputs: DecodeStep, trail: Sequence[tuple[Tensor, Tensor]]) -> F
             number = int(inputs.block_tables[sequence, block_idx]) if here else 0
             owners = [row for row, table in enumerate(tables) if number in table]
             _draw_read(axes, x, y, owners, here, v_tokens[number])
-            words = f"block {number}" if here else "pad: block 0, masked"
-            words += f"\nm {m[sequence]:.2f}  l {l[sequence]:.2f}"
+            words = f"block {number}" if here else "no block: 0 in the table"
             axes.text(x, y + 1.5, words, va="top")
     for sequence in range(len(tables)):
         write(axes, 0.5, 1.5 + sequence * row_height, "ab"[sequence], weight="bold")

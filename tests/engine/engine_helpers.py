@@ -47,8 +47,9 @@ def require_answered(request: Request, num_layers: int = 1) -> None:
 
 def require_all_returned(engine: Engine) -> None:
     assert engine.is_idle
-    assert engine.allocator.num_free == engine.allocator.num_usable, "a block leaked"
-    assert not any(engine.allocator.ref_counts)
+    assert engine.pages.num_free == engine.pages.num_blocks - 1, "a block leaked"
+    assert not engine.pages.sequences
+    assert not any(engine.pages.allocator.ref_counts)
 
 
 def require_sound(engine: Engine, requests: list[Request]) -> None:
@@ -61,10 +62,11 @@ def require_sound(engine: Engine, requests: list[Request]) -> None:
     for group in groups:
         assert group == sorted(group, key=lambda sequence: sequence.age)
     assert len(scheduler.running) <= scheduler.max_num_seqs
-    assert all(sequence.table is None for sequence in scheduler.waiting)
-    holders = [sequence for sequence in listed if sequence.table]
-    require_balanced(engine.allocator, [sequence.table for sequence in holders])
-    for sequence in holders:
-        table = sequence.table
-        assert table.token_ids == sequence.token_ids[: table.num_tokens]
-        assert len(table.blocks) == -(-table.num_tokens // table.block_size)
+    assert all(sequence.num_in_pages == 0 for sequence in scheduler.waiting)
+    holders = {sequence.age: sequence for sequence in listed if sequence.num_in_pages}
+    tables = engine.pages.sequences
+    assert holders.keys() == tables.keys()
+    require_balanced(engine.pages.allocator, tables.values())
+    for age, sequence in holders.items():
+        assert tables[age].token_ids == sequence.token_ids[: sequence.num_in_pages]
+        assert len(tables[age].blocks) == -(-sequence.num_in_pages // engine.pages.block_size)

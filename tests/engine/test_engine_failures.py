@@ -13,7 +13,7 @@ from pa_tutorial.engine import Engine, SamplingParams
 from pa_tutorial.engine import engine as engine_module
 from pa_tutorial.engine.engine import BadScores
 from pa_tutorial.engine.request import Request
-from pa_tutorial.paging.block_table import BlockTable
+from pa_tutorial.paging.block_pages import BlockPages
 from pa_tutorial.paging.errors import OutOfBlocks
 from tests.engine.engine_helpers import (
     require_all_returned,
@@ -36,13 +36,13 @@ class Trouble(Exception):
     """What fails here."""
 
 
-def make_engine(**options: object) -> Engine:
+def make_engine(num_blocks: int = 7) -> Engine:
     """Too few blocks for all: one is preempted even when nothing fails.
 
     And the backend that is quickest on few tokens.
     """
-    sizes = {"num_blocks": 7, "block_size": 2, "chunk_size": 4, "backend": gather_backend}
-    return Engine(small_model(NUM_LAYERS), **(sizes | options))
+    pages = BlockPages(num_blocks, block_size=2)
+    return Engine(small_model(NUM_LAYERS), pages, backend=gather_backend, chunk_size=4)
 
 
 def serve(engine: Engine, *requests: Request) -> list[Request]:
@@ -127,7 +127,7 @@ def test_a_failure_in_one_place_loses_nothing(
     engine = make_engine(num_blocks=num_blocks)
     name, instead, calls_a_step, how_many = FAILURES[what]
     owners = {"attention": engine.runner, "run": engine.runner, "write": engine.runner.cache}
-    owners |= {"append": BlockTable}
+    owners |= {"append": engine.pages}
     happened = []
 
     def fail_once(number: int, part: Callable, *arguments: object) -> object:

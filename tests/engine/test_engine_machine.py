@@ -12,7 +12,8 @@ import pytest
 
 from pa_tutorial.attention.paged import gather_backend
 from pa_tutorial.engine import Engine, SamplingParams
-from pa_tutorial.engine.request import Request, Sequence
+from pa_tutorial.engine.request import Request
+from pa_tutorial.paging.block_pages import BlockPages
 from tests.engine.engine_helpers import (
     VOCAB_SIZE,
     require_all_returned,
@@ -38,11 +39,13 @@ class Driver:
         pick = self.random.choice
         self.engine = Engine(
             small_model(),
+            BlockPages(
+                num_blocks=pick([6, 8, 12, 20]),
+                block_size=pick([1, 2, 3, 4]),
+                prefix_caching=pick([True, True, False]),
+                watermark=pick([0, 0, 1, 2]),
+            ),
             backend=gather_backend,  # the quickest on few tokens
-            num_blocks=pick([6, 8, 12, 20]),
-            block_size=pick([1, 2, 3, 4]),
-            prefix_caching=pick([True, True, False]),
-            watermark=pick([0, 0, 1, 2]),
             token_budget=pick([1, 2, 4, 8, 40]),
             chunk_size=pick([1, 2, 5, None]),
             max_num_seqs=pick([2, 4, 8]),
@@ -75,7 +78,7 @@ class Driver:
         engine, scheduler = self.engine, self.engine.scheduler
         going = [s for request in self.requests for s in request.samples if not s.finish_reason]
         oldest = min(going, key=lambda sequence: sequence.age, default=None)
-        before = oldest and num_computed(oldest)
+        before = oldest and oldest.num_in_pages
         lengths = {sequence: len(sequence.token_ids) for sequence in going}
         statistics = engine.step()
         assert statistics.error is None
@@ -84,7 +87,7 @@ class Driver:
         for sequence, length in lengths.items():
             assert len(sequence.token_ids) - length in (0, 1)
         if oldest and not oldest.finish_reason and len(oldest.token_ids) == lengths[oldest]:
-            assert num_computed(oldest) > before, "starves"
+            assert oldest.num_in_pages > before, "starves"
         require_sound(engine, self.requests)
 
     def require_plan(self, plan: list) -> None:
@@ -113,11 +116,6 @@ class Driver:
             assert request.is_finished
             if request not in self.cancelled:
                 require_answered(request)
-
-
-def num_computed(sequence: Sequence) -> int:
-    """Tokens whose K and V are in the cache."""
-    return 0 if sequence.table is None else sequence.table.num_tokens
 
 
 @pytest.mark.rest(keep=["0-300"])

@@ -120,7 +120,7 @@ def test_a_bad_step_is_refused_by_a_new_launch_and_by_one_used_again(
     engine = make_llm(backend=backend).engine
     for token in (1, 2):
         engine.add([token], PARAMS)
-    batch, runner = build_batch(engine.scheduler.schedule()), engine.runner
+    batch, runner = build_batch(engine.scheduler.schedule(), engine.pages), engine.runner
     wrong = getattr(batch, name).clone()
     wrong[1] = value
     with pytest.raises(ValueError, match=message):

@@ -4,11 +4,11 @@ import pytest
 
 from pa_tutorial.engine.request import Request, SamplingParams
 from pa_tutorial.engine.scheduler import Scheduler
-from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
+from pa_tutorial.paging.block_pages import BlockPages
 
 
 def make_scheduler(num_blocks: int = 33, watermark: int = 0, **options: int) -> Scheduler:
-    return Scheduler(PrefixCachingAllocator(num_blocks, watermark), 4, **options)
+    return Scheduler(BlockPages(num_blocks, 4, watermark=watermark), **options)
 
 
 def ask(scheduler: Scheduler, number: int, length: int, max_tokens: int = 16) -> None:
@@ -94,5 +94,5 @@ def test_a_known_prefix_costs_no_budget_and_no_new_blocks() -> None:
         scheduler.admit(Request(number, list(range(9)), SamplingParams(max_tokens=3)))
     step(scheduler)
     assert step(scheduler) == {0: 1, 1: 1}
-    assert scheduler.allocator.num_usable - scheduler.allocator.num_free == 4
+    assert scheduler.pages.num_usable - scheduler.pages.num_free == 4
     assert (scheduler.num_looked_up, scheduler.num_cached) == (18, 8)

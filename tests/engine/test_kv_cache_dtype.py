@@ -11,6 +11,7 @@ from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
 from pa_tutorial.checks.engine_check import SCENES, Served
 from pa_tutorial.engine import Engine, SamplingParams
 from pa_tutorial.kernels.cuda_backends import naive_backend
+from pa_tutorial.paging.block_pages import BlockPages
 from tests.engine.engine_helpers import VOCAB_SIZE, require_all_returned, small_model
 
 PROMPTS = ("The for statement", "The class ", "if ", "A name is", "import", "Each item in a set")
@@ -27,7 +28,7 @@ def served(
     model: TinyLM, kv_cache_dtype: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[list[int]], list[list[Tensor]], int]:
     """The tokens that follow each prompt, the scores of each token, the bytes of a block."""
-    engine = Engine(model, kv_cache_dtype=kv_cache_dtype)
+    engine = Engine(model, BlockPages(512, 16), kv_cache_dtype=kv_cache_dtype)
     run, scores = engine.runner.run, [[] for _ in PROMPTS]
 
     def noted(batch: object) -> Tensor:
@@ -103,4 +104,4 @@ def test_an_8_bit_cache_that_cannot_be_is_refused(
     make: Callable[[], TinyLM], options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        Engine(make(), num_blocks=9, **options)
+        Engine(make(), BlockPages(9, 16), **options)
