@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from pa_tutorial.arguments import require_bool, require_heads, require_type, whole_number
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.tiny_lm import TinyLM
-from pa_tutorial.private_names import TorchDispatchMode, tree_leaves
+from pa_tutorial.private_names import tree_leaves
 
 
 def count_flops(run: Callable[[], object]) -> int:
@@ -20,7 +21,7 @@ def count_flops(run: Callable[[], object]) -> int:
     return counter.get_total_flops()
 
 
-class TensorsMade(TorchDispatchMode):
+class TensorsMade(TorchFunctionMode):
     """Counts what torch reads and creates inside `with TensorsMade(k_cache, v_cache) as made:`.
 
     sizes       bytes of every new tensor, in order; views don't count
@@ -37,7 +38,7 @@ class TensorsMade(TorchDispatchMode):
         self.sizes: list[int] = []
         self.bytes_read = 0
 
-    def __torch_dispatch__(
+    def __torch_function__(
         self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> object:
         result = function(*args, **(kwargs or {}))

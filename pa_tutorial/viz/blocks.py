@@ -16,7 +16,7 @@ from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import arrow, board, box, cell, frame, note, plural, write
+from pa_tutorial.viz.drawing import LARGE, arrow, board, box, cell, frame, note, plural, write
 
 Number = int | str  # a short text if it isn't a whole number
 MOST_NUMBERS = 1_000  # of a list; a wrong loop may have made more
@@ -200,7 +200,6 @@ def _draw_token(
 
 # A reader's pool beside the right one -------------------------------------------------------------
 
-LARGE = 11  # points: readable where the figure is 400 pixels wide
 POOL = 18.8  # the width of a row of blocks, in cells
 MOST_SLOTS, MOST_BLOCKS, MOST_TABLES, MOST_ENTRIES = 16, 16, 8, 6  # that are drawn
 
@@ -363,48 +362,48 @@ def _draw_compared_table(axes: Axes, y: float, name: str, one: Frame, right: Fra
 
 @style.styled
 def draw_translation(
-    tokens: Sequence[str], table: Sequence[int], block_size: int, num_blocks: int, position: int
+    tokens: Sequence[object], table: Sequence[int], block_size: int, num_blocks: int, position: int
 ) -> Figure:
     """From the position of a token to its slot: logical block, block table, physical block.
 
-    tokens  a short label for each token of the sequence
+    tokens  a short label for each token of the sequence, for example range(11)
     """
     logical, offset = divmod(position, block_size)
     slot = table[logical] * block_size + offset
     figure, axes = style.new_figure(
-        f"Token {position}: logical block {position} // {block_size} = {logical} is block "
-        f"{table[logical]} of the pool; slot {table[logical]} × {block_size} + {offset} = {slot}",
+        f"Token {position} is at offset {offset} of logical block {logical}, which is block "
+        f"{table[logical]} of the pool: slot {slot}",
         0.9 + 0.27 * num_blocks,
     )
     step = 1.15
-    table_x, pool_x = block_size + 5, block_size + 9.5
-    board(axes, pool_x + block_size + 4, num_blocks * step + 1.3, square=True)
+    table_x, pool_x = block_size + 4.4, block_size + 8.5
+    board(axes, pool_x + block_size + 3.4, num_blocks * step + 1.3, square=True)
     first_row = 1 + (num_blocks - len(table)) / 2  # the sequence is at half height
     for x, text in ((0, "the sequence"), (table_x - 1, "block table"), (pool_x, "the pool")):
-        note(axes, x, 0.4, text, "left")
+        note(axes, x, 0.4, text, "left", size=LARGE)
     for index, number in enumerate(table):
         y, below, strong = (first_row + index) * step, (1 + number) * step, index == logical
         labels, chosen = tokens[index * block_size :][:block_size], offset if strong else None
         _draw_slots(axes, 0, y, labels, block_size, chosen)
         _draw_slots(axes, pool_x, below, labels, block_size, chosen)
-        note(axes, block_size + 0.3, y + 0.5, f"logical {index}", "left")
-        cell(axes, table_x, y, HUE if strong else PALE, number)
+        note(axes, block_size + 0.3, y + 0.5, f"logical {index}", "left", size=LARGE - 1)
+        cell(axes, table_x, y, HUE if strong else PALE, number, size=LARGE)
         line = {"color": style.INK, "linewidth": 1.4} if strong else {"linewidth": 0.7}
-        arrow(axes, (block_size + 3.3, y + 0.5), (table_x - 0.1, y + 0.5), size=9, **line)
+        arrow(axes, (block_size + 3.5, y + 0.5), (table_x - 0.1, y + 0.5), size=9, **line)
         arrow(axes, (table_x + 1.1, y + 0.5), (pool_x - 0.1, below + 0.5), size=9, **line)
     for number in range(num_blocks):
         y = (1 + number) * step
-        write(axes, pool_x + block_size + 0.3, y + 0.5, f"block {number}", "left")
+        write(axes, pool_x + block_size + 0.3, y + 0.5, f"block {number}", "left", size=LARGE - 1)
         for place in range(0 if number in table else block_size):
             cell(axes, pool_x + place, y, style.EMPTY)
     return figure
 
 
 def _draw_slots(
-    axes: Axes, x: float, y: float, labels: Sequence[str], block_size: int, chosen: int | None
+    axes: Axes, x: float, y: float, labels: Sequence[object], block_size: int, chosen: int | None
 ) -> None:
     """The slots of one block; `chosen` is the offset of the token that we follow."""
     for place in range(block_size):
         known = place < len(labels)
         color = HUE if place == chosen else PALE
-        cell(axes, x + place, y, color, labels[place] if known else "", unused=not known)
+        cell(axes, x + place, y, color, labels[place] if known else "", not known, LARGE - 1)

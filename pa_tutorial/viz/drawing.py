@@ -10,6 +10,7 @@ from pa_tutorial.viz.style import EMPTY, INK, PAPER, QUIET, UNUSED_HATCH, ink_on
 
 Place = tuple[float, float]
 SMALL = 8.5  # points: numbers in cells
+LARGE = 11  # readable where the figure is 400 pixels wide
 
 
 def board(
@@ -92,13 +93,19 @@ def frame(
 
 
 def cell(
-    axes: Axes, x: float, y: float, color: str, text: object = "", unused: bool = False
+    axes: Axes,
+    x: float,
+    y: float,
+    color: str,
+    text: object = "",
+    unused: bool = False,
+    size: float | None = None,
 ) -> None:
     """One square; hatched if unused."""
     look = {"facecolor": EMPTY, "hatch": UNUSED_HATCH} if unused else {"facecolor": color}
     add(axes, Rectangle((x, y), 1, 1, edgecolor=PAPER, linewidth=1.2, **look))
     if text != "":
-        label = write(axes, x + 0.5, y + 0.5, text, color=ink_on(color))
+        label = write(axes, x + 0.5, y + 0.5, text, color=ink_on(color), size=size)
         label.set_in_layout(len(str(text)) > 3)  # a short one needs no room beyond its square
 
 

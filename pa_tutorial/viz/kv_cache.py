@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, box, cell, label_line, note, plate, plural, write
+from pa_tutorial.viz.drawing import LARGE, board, box, cell, label_line, note, plate, plural, write
 
 
 @style.styled
@@ -105,7 +105,6 @@ def draw_intensity(operations_and_bytes: Callable[..., tuple[int, int]]) -> Figu
 
 # A reader's weights beside the right ones ---------------------------------------------------------
 
-LARGE = 11  # points: readable where the figure is 400 pixels wide
 LABEL, SIDE_BY_SIDE = 3.2, 8  # columns: of a row's name, and of weights that two panels can have
 MOST_ROWS, MOST_COLUMNS = 8, 16  # that are drawn
 ROUNDING = 1e-6
