@@ -6,6 +6,7 @@ is what an engine asks of them.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Hashable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
@@ -23,14 +24,18 @@ from pa_tutorial.paging.pages import Pages as AnyPages
 # 01 · The KV cache --------------------------------------------------------------------------------
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | float = 0.0) -> Tensor:
-    # one score per head h, query i and key j
+def attention(
+    q: Tensor,  # [num_queries, num_heads, head_size]: the last tokens'
+    k: Tensor,  # [seq_len, num_heads, head_size]: all tokens'
+    v: Tensor,  # like k
+    scale: float,
+    bias: Tensor | float = 0.0,  # added to the scores, [num_heads, num_queries, seq_len]
+) -> Tensor:  # like q
     qk = scale * torch.einsum("ihd,jhd->hij", q, k) + bias
-    # the causal mask; the queries belong to the last tokens
+    # The causal mask. The queries belong to the last tokens.
     i = torch.arange(len(k) - len(q), len(k))[:, None]
     j = torch.arange(len(k))
     weights = torch.softmax(qk.masked_fill(j > i, -math.inf), dim=-1)
-    # the sum over j of weight times v_j
     return torch.einsum("hij,jhd->ihd", weights, v)
 
 
@@ -46,15 +51,23 @@ class Cache:
         return self.memory[:, : self.seq_len]
 
 
-def append_kv(cache: Cache, k: Tensor, v: Tensor) -> None:
+def append_kv(
+    cache: Cache,
+    k: Tensor,  # [num_new_tokens, num_kv_heads, head_size]
+    v: Tensor,  # like k
+) -> None:
     end = cache.seq_len + len(k)
     cache.memory[0, cache.seq_len : end] = k
     cache.memory[1, cache.seq_len : end] = v
     cache.seq_len = end
 
 
-def generate(step: Callable[[Tensor], Tensor], prompt: Tensor, num_tokens: int) -> Tensor:
-    text = new = prompt
+def generate(
+    step: Callable[[Tensor], Tensor],  # new tokens -> their scores, [num_new_tokens, vocab_size]
+    prompt: Tensor,  # [prompt_len]
+    num_tokens: int,
+) -> Tensor:  # [prompt_len + num_tokens]
+    text, new = prompt, prompt
     for _ in range(num_tokens):
         scores = step(new)
         new = scores[-1].argmax(keepdim=True)
@@ -65,8 +78,55 @@ def generate(step: Callable[[Tensor], Tensor], prompt: Tensor, num_tokens: int) 
 # 02 · Memory waste --------------------------------------------------------------------------------
 
 
+def find_gap(
+    reservations: list[range],  # slots that are taken, in no special order
+    size: int,
+    num_slots: int,
+) -> int | None:  # the first slot of the gap
+    start = 0
+    for taken in sorted(reservations, key=lambda taken: taken.start):
+        if start + size <= taken.start:
+            break
+        start = taken.stop
+    return start if start + size <= num_slots else None
+
+
+def waste_of(num_slots: int, num_tokens: int, final_len: int) -> tuple[int, int, int]:
+    used = min(num_slots, final_len)
+    return num_tokens, used - num_tokens, num_slots - used
+
+
 def num_blocks(num_tokens: int, block_size: int) -> int:
     return (num_tokens + block_size - 1) // block_size  # rounded up
+
+
+class Blocks:
+    """A pool of blocks, numbered from 1."""
+
+    def __init__(self, num_slots: int, block_size: int) -> None:
+        self.num_slots, self.block_size = num_slots, block_size
+        self.free_blocks = list(range(num_slots // block_size, 0, -1))  # the last is taken next
+        self.tables: dict[int, list[int]] = {}  # number of a request -> its blocks
+
+    def release(self, number: int) -> None:
+        self.free_blocks += self.tables.pop(number)
+
+
+def store(memory: Blocks, number: int, num_tokens: int) -> bool:
+    blocks = memory.tables.get(number, [])
+    missing = num_blocks(num_tokens, memory.block_size) - len(blocks)
+    if missing > len(memory.free_blocks):
+        return False
+    taken = [memory.free_blocks.pop() for _ in range(missing)]
+    memory.tables[number] = blocks + taken
+    return True
+
+
+def preempt(running: list[int], waiting: deque[int], memory: Blocks) -> int:
+    youngest = running.pop()
+    memory.release(youngest)
+    waiting.appendleft(youngest)
+    return youngest
 
 
 # 03 · Blocks and block tables ---------------------------------------------------------------------
