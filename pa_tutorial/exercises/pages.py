@@ -370,7 +370,7 @@ def merge(one: Part, other: Part) -> Part:
 def tokens_of_block(block_idx: int, seq_lens: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
     token = block_idx * block_size + torch.arange(block_size)
     is_token = token < seq_lens[:, None]
-    return token, is_token  # [block_size] int64, [num_seqs, block_size] bool
+    return token, is_token
 
 
 def empty_part(shape: tuple[int, ...], head_size: int) -> Part:
@@ -410,4 +410,4 @@ def paged_attention(
         v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # 0 times NaN would be NaN
         part = merge(part, part_of(qk, v))
     out = part.acc / part.l[..., None]
-    return out.flatten(1, 2).to(q.dtype)  # out: [num_seqs, num_kv_heads, group, head_size]
+    return out.flatten(1, 2).to(q.dtype)
