@@ -124,7 +124,7 @@ def seen(blank: Blank, function: Callable, trial: Trial, place: object) -> dict[
 
 
 def draw(blank: Blank, shown: dict[str, Any], trial: Trial, is_right: bool) -> Any:
-    return picture(blank, shown, f"After {trial.name}: yours, and the right one")
+    return picture(blank, shown, f"After {trial.name}")
 
 
 def draw_goal(blank: Blank, trial: Trial) -> Any:

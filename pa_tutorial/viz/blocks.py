@@ -16,7 +16,20 @@ from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import LARGE, arrow, board, box, cell, frame, note, plural, write
+from pa_tutorial.viz.drawing import (
+    LARGE,
+    are,
+    arrow,
+    board,
+    box,
+    cell,
+    compared,
+    frame,
+    goal,
+    note,
+    plural,
+    write,
+)
 
 Number = int | str  # a short text if it isn't a whole number
 MOST_NUMBERS = 1_000  # of a list; a wrong loop may have made more
@@ -209,11 +222,10 @@ def draw_pools(frames: Mapping[str, Frame], title: str = "") -> Figure:
     """A reader's pool above the right one, what differs in red; the right one alone is the goal.
 
     frames  "yours" and "right"; yours may be of a wrong function
+    title   of which case they are; what is wrong is added
     """
     right, yours = frames["right"], frames.get("yours")
-    heading = title or (in_short(yours, right) if yours else right.caption)
-    if yours is None and not heading.startswith("The goal"):
-        heading = f"The goal: {heading}"
+    heading = compared(title, in_short(yours, right)) if yours else goal(title or right.caption)
     shown = {"yours": yours, "right": right} if yours else {"": right}
     blocks, tables = blocks_to_draw(yours or right, right), tables_of([*shown.values()])
     a_row = int(POOL / pitch_of(right))
@@ -248,13 +260,15 @@ def pitch_of(one: Frame) -> float:
 
 
 def in_short(yours: Frame, right: Frame) -> str:
-    """The title of a verdict without one."""
+    """What the picture shows."""
     blocks = sum(differs(block, yours, right) for block in range(num_blocks_of(yours, right)))
     tables = sum(
         yours.tables.get(name) != right.tables.get(name) for name in tables_of([yours, right])
     )
     words = [plural(blocks, "block")] * (blocks > 0) + [plural(tables, "table")] * (tables > 0)
-    return f"Wrong, in red: {' and '.join(words)}" if words else "Your pool and tables are right"
+    if not words:
+        return "all blocks and tables are right"
+    return f"{' and '.join(words)} {are(blocks + tables)} wrong (red)"
 
 
 def num_blocks_of(*frames: Frame) -> int:
