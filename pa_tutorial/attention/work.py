@@ -25,7 +25,8 @@ class TensorsMade(TorchFunctionMode):
     """Counts what torch reads and creates inside `with TensorsMade(k_cache, v_cache) as made:`.
 
     sizes       bytes of every new tensor, in order; views don't count
-    bytes_read  bytes read from the given tensors: the sizes of what was made from them
+    bytes_read  bytes read from the given tensors: the sizes of what was made from them, or of what
+                they were copied into
 
     An operation that sums over a given tensor would count too little; copying parts out of a
     cache, as attention here does, is counted exactly.
@@ -43,9 +44,11 @@ class TensorsMade(TorchFunctionMode):
         result = function(*args, **(kwargs or {}))
         inputs = {_memory(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
         for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and _memory(tensor) not in inputs:
+            if not isinstance(tensor, Tensor) or (memory := _memory(tensor)) in self.watched:
+                continue
+            self.bytes_read += tensor.nbytes if inputs & self.watched else 0
+            if memory not in inputs:
                 self.sizes.append(tensor.nbytes)
-                self.bytes_read += tensor.nbytes if inputs & self.watched else 0
         return result
 
 

@@ -87,6 +87,7 @@ def slots_marked(reservations: list[tuple[int, int]], size: int, num_slots: int)
 
 # What a request wastes ----------------------------------------------------------------------------
 
+KINDS = "tokens", "later", "never"
 _KINDS = "Each slot that it holds has a token, will have one, or never will."
 WASTE_CASES = (
     # name, what it isolates, what its failure means, slots, tokens, tokens at its end
@@ -104,7 +105,11 @@ def other_request(rng: np.random.Generator, _: str, *lens: int) -> tuple:
 
 
 def waste_run(pages: SimpleNamespace, *numbers: int) -> Tensor:
-    return torch.tensor(whole_numbers(called(pages.waste_of, *numbers), 3))
+    found, right = whole_numbers(called(pages.waste_of, *numbers), 3), slots_one_by_one(*numbers)
+    for name, one, wanted in zip(KINDS, found, right.tolist(), strict=True):
+        if one != wanted:
+            raise AnswerError(f"{name} should be {wanted}, is {one}")
+    return torch.tensor(found)
 
 
 def slots_one_by_one(num_slots: int, num_tokens: int, final_len: int) -> Tensor:
@@ -169,25 +174,23 @@ def store_run(pages: SimpleNamespace, blocks: int, calls: Calls) -> Tensor:
     memory, sizes = pages.Blocks(blocks * BLOCK_SIZE, BLOCK_SIZE), Counter()
     for number, num_tokens in calls:
         before, free = {n: [*table] for n, table in memory.tables.items()}, [*memory.free_blocks]
-        needed = len(range(0, num_tokens, BLOCK_SIZE)) - sizes[number]
+        lacks = len(range(0, num_tokens, BLOCK_SIZE)) - sizes[number]
         has_room = pages.store(memory, number, num_tokens)
         call = f"store(memory, {number}, {num_tokens})"
         if not isinstance(has_room, bool):
             raise AnswerError(f"{call} returned {has_room!r:.60}; it must return True or False")
-        if has_room != (needed <= len(free)):
-            words = f"{needed} more are needed, {len(free)} free"
-            raise AnswerError(f"{call} returned {has_room}, though of its blocks {words}")
+        if has_room != (lacks <= len(free)):
+            words = f"blocks that request {number} lacks: {lacks}; free: {len(free)}"
+            raise AnswerError(f"{call} returned {has_room}; {words}")
         if has_room:
-            sizes[number] += needed
+            sizes[number] += lacks
             require_kept(memory, number, before)
         elif (memory.tables, memory.free_blocks) != (before, free):
             raise AnswerError(f"{call} returned False, and has changed {changed(memory, before)}")
         require_one_place(memory, blocks)
-        for one, enough in sizes.items():
-            if (found := len(memory.tables.get(one, []))) < enough:
-                raise AnswerError(
-                    f"after {call}, request {one} has {found} blocks; it needs {enough}"
-                )
+        if (found := len(memory.tables.get(number, []))) != sizes[number]:
+            words = f"for {num_tokens} tokens it must be {sizes[number]}"
+            raise AnswerError(f"after {call}, its table has length {found}; {words}")
     return torch.tensor([enough for _, enough in sorted(sizes.items())])
 
 
@@ -339,9 +342,7 @@ def preempt_drawn(
 
 CASES = {
     "find_gap": graded(GAP_CASES, gap_run, slots_marked, ("slot",), other_pool),
-    "waste_of": graded(
-        WASTE_CASES, waste_run, slots_one_by_one, ("tokens|later|never",), other_request
-    ),
+    "waste_of": graded(WASTE_CASES, waste_run, slots_one_by_one, ("kind",), other_request),
     "num_blocks": graded(BLOCKS_CASES, blocks_run, blocks_one_by_one, ("blocks",), other_tokens),
     "store": graded(
         STORE_CASES,

@@ -108,8 +108,21 @@ class Blocks:
         self.free_blocks = list(range(num_slots // block_size, 0, -1))  # the last is taken next
         self.tables: dict[int, list[int]] = {}  # number of a request -> its blocks
 
+    def store(self, number: int, num_tokens: int) -> bool:
+        """False if there is no room."""
+        return store(self, number, num_tokens)
+
     def release(self, number: int) -> None:
         self.free_blocks += self.tables.pop(number)
+
+    def needs(self, number: int, num_tokens: int) -> int:
+        """Slots, the last block's included."""
+        return num_blocks(num_tokens, self.block_size) * self.block_size
+
+    def places(self, number: int) -> list[int]:
+        """Of its slots in a drawing of the pool; block 1 comes first."""
+        size, blocks = self.block_size, self.tables[number]
+        return [place for b in blocks for place in range(b * size - size, b * size)]
 
 
 def store(memory: Blocks, number: int, num_tokens: int) -> bool:
@@ -255,37 +268,47 @@ def k_address(
     block: int, head: int, offset: int, dim: int, k_shape: tuple[int, ...], itemsize: int
 ) -> int:
     _, num_kv_heads, num_pieces, block_size, x = k_shape
-    piece = (block * num_kv_heads + head) * num_pieces + dim // x
-    return ((piece * block_size + offset) * x + dim % x) * itemsize
+    piece, place = dim // x, dim % x
+    pieces_before = (block * num_kv_heads + head) * num_pieces + piece
+    element = (pieces_before * block_size + offset) * x + place
+    return element * itemsize
 
 
 def reshape_and_cache(
-    key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+    key: Tensor,  # [num_tokens, num_kv_heads, head_size], as is value
+    value: Tensor,
+    k_cache: Tensor,  # [num_blocks, num_kv_heads, head_size / x, block_size, x]
+    v_cache: Tensor,  # [num_blocks, num_kv_heads, head_size, block_size]
+    slot_mapping: Tensor,  # [num_tokens] int64
 ) -> None:
     _, num_kv_heads, num_pieces, block_size, x = k_cache.shape
     for token, slot in enumerate(slot_mapping.tolist()):
         if slot >= 0:
-            block, offset = divmod(slot, block_size)
+            block, offset = slot // block_size, slot % block_size
             k_cache[block, :, :, offset] = key[token].view(num_kv_heads, num_pieces, x)
             v_cache[block, :, :, offset] = value[token]
 
 
 def gather(
-    k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_table: Tensor,  # [max_num_blocks_per_seq] int32, padded with 0
+    seq_len: int,
 ) -> tuple[Tensor, Tensor]:
-    block_size = v_cache.shape[3]
+    block_size = v_cache.shape[-1]
     slots = slot_mapping(block_table, torch.arange(seq_len), block_size)
     block, offset = slots // block_size, slots % block_size
-    k = k_cache[block, :, :, offset]  # [seq_len, num_kv_heads, head_size/x, x]
-    return k.flatten(2), v_cache[block, :, :, offset]
+    k = k_cache[block, :, :, offset].flatten(2)  # its pieces joined
+    v = v_cache[block, :, :, offset]
+    return k, v  # both [seq_len, num_kv_heads, head_size]
 
 
 def paged_gather(
-    q: Tensor,
+    q: Tensor,  # [num_seqs, num_heads, head_size], as is the output
     k_cache: Tensor,
     v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
+    block_tables: Tensor,  # [num_seqs, max_num_blocks_per_seq] int32, padded with 0
+    seq_lens: Tensor,  # [num_seqs] int32
     scale: float,
     alibi_slopes: Tensor | None = None,
 ) -> Tensor:
@@ -301,13 +324,11 @@ def paged_gather(
 
 
 class Part(NamedTuple):
-    m: float | Tensor  # the largest score so far
+    """Attention over some tokens: all that one must know of them."""
+
+    m: float | Tensor  # the largest score
     l: float | Tensor  # the sum of exp(score - m)
     acc: list[float] | Tensor  # the sum of exp(score - m) * v
-
-
-def exp_from(score: float, m: float) -> float:
-    return 0.0 if score == -math.inf else math.exp(score - m)
 
 
 def add_token(part: Part, score: float, v: list[float]) -> Part:
@@ -318,6 +339,12 @@ def add_token(part: Part, score: float, v: list[float]) -> Part:
     return Part(m, l, acc)
 
 
+def exp_from(score: float, m: float) -> float:
+    if score == -math.inf:  # its weight is 0, whatever m is
+        return 0.0
+    return math.exp(score - m)
+
+
 def exps_from(scores: Tensor, m: Tensor) -> Tensor:
     return torch.exp(scores - m).masked_fill(scores == -math.inf, 0.0)
 
@@ -325,14 +352,16 @@ def exps_from(scores: Tensor, m: Tensor) -> Tensor:
 def part_of(qk: Tensor, v: Tensor) -> Part:
     m = qk.amax(dim=-1)
     weights = exps_from(qk, m[..., None])
-    return Part(m, weights.sum(dim=-1), weights @ v)
+    l, acc = weights.sum(dim=-1), weights @ v
+    return Part(m, l, acc)
 
 
 def merge(one: Part, other: Part) -> Part:
     m = torch.maximum(one.m, other.m)
     a, b = exps_from(one.m, m), exps_from(other.m, m)
+    l = one.l * a + other.l * b
     acc = one.acc * a[..., None] + other.acc * b[..., None]
-    return Part(m, one.l * a + other.l * b, acc)
+    return Part(m, l, acc)
 
 
 # 06 · PagedAttention in torch ---------------------------------------------------------------------
