@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import (
     LARGE,
@@ -27,13 +28,19 @@ from pa_tutorial.viz.drawing import (
 
 
 @style.styled
-def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
-    """Which key each query reads: all queries at prefill, one new query at each decode step."""
+def draw_prefill_and_decode(
+    attention: Callable[..., Tensor] = cached_attention, prompt_len: int = 4, seq_len: int = 6
+) -> Figure:
+    """Which key each query reads: all queries at prefill, one new query at each decode step.
+
+    attention  (q, k, v, scale), ours or a reader's, whose weights are drawn
+    """
     title = (
         "A decode step has one new query, and reads the k and v of earlier tokens from the cache"
     )
     figure, panels = style.new_figure(title, 2.9, ncols=3)
     steps = [(0, prompt_len)] + [(end - 1, end) for end in range(prompt_len + 1, seq_len + 1)]
+    q, k = torch.randn(2, seq_len, 1, 8, generator=torch.Generator().manual_seed(1))
     for axes, (first, last) in zip(panels, steps, strict=True):
         board(axes, seq_len + 1.3, seq_len + 2.3, square=True)
         kind = "prefill" if first == 0 else f"decode, step {last - prompt_len}"
@@ -42,10 +49,13 @@ def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
             for j in range(last):
                 shade = color if j >= first else style.lighter(color)
                 cell(axes, j + 1.2, row, shade, f"${letter}_{j}$")
-        for row, i in enumerate(range(first, last), start=2):
-            cell(axes, 0, row + 0.2, style.Q, f"$q_{i}$")
-            for j in range(last):
-                cell(axes, j + 1.2, row + 0.2, style.EMPTY if j > i else style.LOGITS)
+        # With row j of the identity as v_j, a query's output is its weights.
+        weights = attention(q[first:last], k[:last], torch.eye(last, 8)[:, None], 8**-0.5)
+        for row, i in enumerate(range(first, last)):
+            cell(axes, 0, row + 2.2, style.Q, f"$q_{i}$")
+            for j, weight in enumerate(weights[row, 0, :last].tolist()):
+                color = style.lighter(style.LOGITS, 0.8 - 0.8 * weight) if weight else style.EMPTY
+                cell(axes, j + 1.2, row + 2.2, color, in_two_digits(weight) if weight else "")
         nouns = "query, key and value" if last - first == 1 else "queries, keys and values"
         light = f"faint: {first} k and v from the cache"
         cached = light if first else "pink: weights; grey: masked"
