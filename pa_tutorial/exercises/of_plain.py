@@ -38,9 +38,9 @@ def among_others(blank: Blank, beside: Functions, trial: Trial) -> Trial:
     def of_answer(run: Callable[..., Any] | None) -> Callable[..., Any] | None:
         def ran(answer: Callable | None) -> Any:
             require_theirs(answer)
-            mine = with_answer(beside, blank.file, answer)
-            namespace = made(blank.file, tuple(mine.items()))
-            with stopped_if_endless():
+            mine = with_answer(beside, blank.file, answer).get(blank.file, ())
+            namespace = made(blank.file, ((blank.file, mine),))
+            with stopped_if_endless(mine):
                 return run(namespace)
 
         return run and ran
