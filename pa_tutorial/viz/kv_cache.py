@@ -88,44 +88,6 @@ def _scales(axes: Axes, ticks: Sequence[int]) -> None:
     axes.minorticks_off()
 
 
-# Dense 16-bit peak and memory bandwidth, from NVIDIA's data sheets: TFLOP/s, TB/s.
-GPUS = {"A100 80GB": (312, 2.04), "H200": (989, 4.8)}
-
-
-@style.styled
-def draw_intensity(operations_and_bytes: Callable[..., tuple[int, int]]) -> Figure:
-    """Operations per byte against the number of new tokens, beside what GPUs need to be busy.
-
-    operations_and_bytes  (num_new_tokens, seq_len, num_heads, num_kv_heads, head_size), float16
-    """
-    seq_len = 1024
-    figure, axes = style.new_figure("", 2.8)
-    new_tokens = [2**power for power in range(11)]
-    at_decode = []
-    for num_kv_heads, rise, color in ((8, -6, style.INK), (2, 6, style.QUIET)):
-        counts = [operations_and_bytes(n, seq_len, 8, num_kv_heads, 128) for n in new_tokens]
-        values = [flops / num_bytes for flops, num_bytes in counts]
-        at_decode.append(values[0])
-        label_line(axes, new_tokens, values, f"{num_kv_heads} KV heads", color, rise)
-        axes.plot(new_tokens[:1], values[:1], "o", color=color)
-        place = {"xytext": (6, -3), "textcoords": "offset points", "va": "top"}
-        axes.annotate(f"{values[0]:.1f}", (1, values[0]), color=color, **place)
-    for gpu, (tflops, terabytes) in GPUS.items():
-        axes.axhline(tflops / terabytes, color=style.QUIET, linestyle=":", linewidth=1)
-        side, factor = ("bottom", 1.06) if gpu == "H200" else ("top", 0.94)
-        axes.text(1, tflops / terabytes * factor, f"{gpu}: {tflops / terabytes:.0f}", va=side)
-    needed = min(tflops / terabytes for tflops, terabytes in GPUS.values())
-    title = f"Attention in a decode step does {at_decode[0]:.0f} to {at_decode[1]:.0f} operations "
-    title += f"per byte; a GPU needs over {needed // 10 * 10:.0f}"
-    figure.suptitle(title, **style.TITLE)
-    _scales(axes, new_tokens)
-    axes.set_xlim(0.9, seq_len * 4)
-    axes.set_ylim(0.3, 2000)
-    axes.set_xlabel(f"new tokens in the call, of {seq_len} tokens in all")
-    axes.set_ylabel("operations per byte")
-    return figure
-
-
 # A reader's weights beside the right ones ---------------------------------------------------------
 
 LABEL, SIDE_BY_SIDE = 3.2, 8  # columns: of a row's name, and of weights that two panels can have
