@@ -92,7 +92,8 @@ def _scales(axes: Axes, ticks: Sequence[int]) -> None:
 
 LABEL, SIDE_BY_SIDE = 3.2, 8  # columns: of a row's name, and of weights that two panels can have
 MOST_ROWS, MOST_COLUMNS = 8, 16  # that are drawn
-ROUNDING = 1e-6
+MOST_NUMBERS = 100  # in a row or column, that are compared
+ROUNDING, DIFFERENT = 1e-6, 0.005
 
 Weights = list[list[float]]
 
@@ -106,7 +107,7 @@ def draw_weights(
 ) -> Figure:
     """A reader's weights beside the right ones; the right ones alone are the goal.
 
-    Red: a weight that must be 0, and isn't. Hatched: NaN. An outline: 0 where there is a weight.
+    Red: a weight that must be 0, and isn't. Hatched: NaN. Outlined: wrong otherwise.
 
     weights  "yours" and "right", [rows, columns] each; yours may be of a wrong function
     title    of which case they are; what is wrong is added
@@ -115,8 +116,9 @@ def draw_weights(
     right, yours = shown["right"], shown.get("yours")
     is_goal = yours is None
     what = title or f"the weight of each {columns}"
-    heading = goal(what) if is_goal else compared(title, in_short(yours, right))
-    num_rows, num_columns = (max(size(one)[axis] for one in shown.values()) for axis in (0, 1))
+    heading = goal(what) if is_goal else compared(title, in_short(yours, right, rows))
+    num_rows = min(MOST_ROWS, max(size(one)[0] for one in shown.values()))
+    num_columns = min(MOST_COLUMNS, max(size(one)[1] for one in shown.values()))
     across = len(shown) if num_columns <= SIDE_BY_SIDE else 1
     width, height = LABEL + num_columns + 0.3, num_rows + 2.6
     down = len(shown) // across
@@ -136,7 +138,7 @@ def in_rows(found: object) -> Weights:
         while numbers.ndim > 2:
             numbers = numbers[0]
         numbers = numbers.reshape(-1, numbers.shape[-1]) if numbers.ndim else numbers[None, None]
-        return numbers[:MOST_ROWS, :MOST_COLUMNS].tolist()
+        return numbers[:MOST_NUMBERS, :MOST_NUMBERS].tolist()
     except (TypeError, ValueError, RuntimeError, IndexError, NotImplementedError):
         return []
 
@@ -150,15 +152,27 @@ def must_be_zero(right: Weights, row: int, column: int) -> bool:
     return row >= len(right) or column >= len(right[row]) or right[row][column] == 0
 
 
-def in_short(yours: Weights, right: Weights) -> str:
-    """What the picture shows."""
+def in_short(yours: Weights, right: Weights, rows: str) -> str:
+    """What the picture shows: the first of these."""
     places = [(row, column) for row, line in enumerate(yours) for column in range(len(line))]
     if nans := sum(isnan(yours[row][column]) for row, column in places):
         return f"{plural(nans, 'weight')} {are(nans)} NaN"
     leaks = sum(must_be_zero(right, *at) and abs(yours[at[0]][at[1]]) > ROUNDING for at in places)
     if leaks:
         return f"{plural(leaks, 'weight')} that must be 0 {are(leaks)} not (red)"
-    return "your weights are 0 where they must be"
+    for row, (line, other) in enumerate(zip(yours, right, strict=False)):
+        if abs(sum(line) - sum(other)) > DIFFERENT:
+            return f"the weights of {rows} {row} add up to {sum(line):.2f}, not {sum(other):.2f}"
+    others = sum(is_other(yours[row][column], right, (row, column)) for row, column in places)
+    if others:
+        return f"{plural(others, 'weight')} {are(others)} wrong (outlined)"
+    return "your weights are right"
+
+
+def is_other(weight: float, right: Weights, place: tuple[int, int]) -> bool:
+    """It must not be 0, and is another number than the right one."""
+    row, column = place
+    return not must_be_zero(right, *place) and abs(weight - right[row][column]) > DIFFERENT
 
 
 def _draw_one(
@@ -167,22 +181,32 @@ def _draw_one(
     """A panel: what it shows, the columns' numbers, then a row for each query."""
     if size(one) != size(right):
         words += f": {len(one)} × {size(one)[1]}, not {len(right)} × {size(right)[1]}"
+    elif size(one)[1] > MOST_COLUMNS:
+        words += f", the first {MOST_COLUMNS} of {size(one)[1]} columns"
     write(axes, x + LABEL, y + 0.5, words, "left", size=LARGE, weight="bold")
     look = {"size": LARGE - 1}
     note(axes, x + LABEL - 0.2, y + 1.4, names[1], "right", **look)
-    for column in range(size(one)[1]):
+    for column in range(min(MOST_COLUMNS, size(one)[1])):
         note(axes, x + LABEL + column + 0.5, y + 1.4, column, **look)
-    for row, line in enumerate(one):
+    for row, line in enumerate(one[:MOST_ROWS]):
+        leaks = any(must_be_zero(right, row, j) and abs(w) > ROUNDING for j, w in enumerate(line))
         top = y + 2 + row
         note(axes, x + LABEL - 0.2, top + 0.5, f"{names[0]} {row}", "right", **look)
-        for column, weight in enumerate(line):
-            _draw_weight(axes, x + LABEL + column, top, weight, right, (row, column))
+        for column, weight in enumerate(line[:MOST_COLUMNS]):
+            _draw_weight(axes, x + LABEL + column, top, weight, right, (row, column), leaks)
 
 
 def _draw_weight(
-    axes: Axes, x: float, y: float, weight: float, right: Weights, place: tuple[int, int]
+    axes: Axes,
+    x: float,
+    y: float,
+    weight: float,
+    right: Weights,
+    place: tuple[int, int],
+    leaks: bool,
 ) -> None:
-    """A cell, darker with a larger weight."""
+    """A cell, darker with a larger weight. `leaks`: another one of its row must be 0, and isn't,
+    so that this one is too small, through no fault of its own."""
     zero = must_be_zero(right, *place)
     if isnan(weight):
         look = {"hatch": style.UNUSED_HATCH * 2, "edgecolor": style.WRONG}
@@ -194,8 +218,8 @@ def _draw_weight(
         box(axes, x, y, 0.96, 0.96, style.EMPTY)
     else:
         pale = 1 - min(1, abs(weight)) if isfinite(weight) else 0
-        missing = abs(weight) <= ROUNDING < right[place[0]][place[1]]
-        look = {"edgecolor": style.WRONG, "linewidth": 2, "zorder": 2} if missing else {}
+        is_wrong = is_other(weight, right, place) and (not leaks or abs(weight) <= ROUNDING)
+        look = {"edgecolor": style.WRONG, "linewidth": 2, "zorder": 2} if is_wrong else {}
         color = style.lighter(style.LOGITS, pale)
         box(axes, x, y, 0.96, 0.96, color, in_two_digits(weight), LARGE, **look)
 
