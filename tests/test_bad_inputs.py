@@ -567,7 +567,7 @@ def test_a_cache_dtype_that_no_kernel_reads_is_refused(bad: object) -> None:
 INNER = (
     *("*.require_*", "*.checked_*", "train_tiny_lm.*"),  # checks; a script
     *("cpu.kernel.*", "cpu.vectors.*", "vectors.[!v]*", "dtypes.*"),  # code in a kernel
-    *("template.*", "*.launch_*"),  # test_template.py; what a notebook shows
+    *("template.*", "sources.*", "*.launch_*"),  # test_template.py; what a notebook shows
     *("triton.interpreter.[!i]*", "triton.interpreter.interpreted_language"),
     *("triton.inputs.*", "triton.backend.[uv]*", "triton.compiled.[!cn]*", "*.compiling_for"),
     *("compiled.backend.*", "compiled.original.*", "backend.Backend.*"),
