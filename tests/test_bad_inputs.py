@@ -205,7 +205,6 @@ CALLS = [
     (lambda: filled().allocator, "can_allocate", {"num_blocks": 2}),
     (None, BlockTable, {"allocator": BlockAllocator(6), "block_size": 4}),
     (filled, "move_to", {"allocator": BlockAllocator(6)}),
-    (filled, "blocks_needed", {"num_tokens": 3}),
     (filled, "look_up", {"token_ids": [1, 2]}),
     (filled, "append", {"token_ids": [1, 2]}),
     (filled, "slide", {"window": 3}),
