@@ -154,7 +154,7 @@ class PoolAtWork:
         self.require_list(rest)
         if stale := [one for one, other in self.pool.named.items() if other == block]:
             held = f"block {block} now belongs to {name}, but still has the name of {stale[0]!r}"
-            raise AnswerError(f"{held}: whoever finds it would read the K and V of other tokens")
+            raise AnswerError(f"{held}: found by it, it would give the K and V of other tokens")
         if lost := names.keys() - self.pool.named.keys():
             which = min(lost)
             raise AnswerError(f"block {names[which]} has lost its name, {which!r}, for no reason")
