@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from pa_tutorial.arguments import require_bool, require_heads, require_type, whole_number
 from pa_tutorial.attention.cached import KVCache, cached_attention
 from pa_tutorial.attention.tiny_lm import TinyLM
-from pa_tutorial.private_names import TorchDispatchMode, tree_leaves
+from pa_tutorial.private_names import tree_leaves
 
 
 def count_flops(run: Callable[[], object]) -> int:
@@ -20,11 +21,12 @@ def count_flops(run: Callable[[], object]) -> int:
     return counter.get_total_flops()
 
 
-class TensorsMade(TorchDispatchMode):
+class TensorsMade(TorchFunctionMode):
     """Counts what torch reads and creates inside `with TensorsMade(k_cache, v_cache) as made:`.
 
     sizes       bytes of every new tensor, in order; views don't count
-    bytes_read  bytes read from the given tensors: the sizes of what was made from them
+    bytes_read  bytes read from the given tensors: the sizes of what was made from them, or of what
+                they were copied into
 
     An operation that sums over a given tensor would count too little; copying parts out of a
     cache, as attention here does, is counted exactly.
@@ -36,15 +38,17 @@ class TensorsMade(TorchDispatchMode):
         self.sizes: list[int] = []
         self.bytes_read = 0
 
-    def __torch_dispatch__(
+    def __torch_function__(
         self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> object:
         result = function(*args, **(kwargs or {}))
         inputs = {_memory(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
         for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and _memory(tensor) not in inputs:
+            if not isinstance(tensor, Tensor) or (memory := _memory(tensor)) in self.watched:
+                continue
+            self.bytes_read += tensor.nbytes if inputs & self.watched else 0
+            if memory not in inputs:
                 self.sizes.append(tensor.nbytes)
-                self.bytes_read += tensor.nbytes if inputs & self.watched else 0
         return result
 
 

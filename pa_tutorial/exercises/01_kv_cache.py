@@ -1,138 +1,265 @@
-"""Exercises of notebook 01: attention of one query, chunked generation."""
+"""The cases of notebook 01: attention with the causal mask, the cache, the loop that writes."""
 
-import numpy as np
+import math
+from types import SimpleNamespace
+
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.cached import KVCache
-from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
-from pa_tutorial.checks.calls import AnswerError, Function
-from pa_tutorial.checks.ladder import STAGES
-from pa_tutorial.checks.problem import DecodeProblem
-from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import graded, on_steps, require_shape, require_tensor
+from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.exercises.grading import graded, require_shape, require_tensor
+from pa_tutorial.exercises.random_inputs import seeded_torch
+
+EXERCISES = ()
+
+# Attention ----------------------------------------------------------------------------------------
+
+NUM_HEADS, HEAD_SIZE = 2, 8
+_MASK = "A query sees its own token and those before it."
+ATTENTION_CASES = (
+    # name, what it isolates, what its failure means, queries, tokens, deviation of q, has a bias
+    ("six queries, six tokens", "every token has a query", _MASK, 6, 6, 1.0, False),
+    ("three queries, eight tokens", "the queries are the last tokens'", _MASK, 3, 8, 1.0, False),
+    ("one query, seven tokens", "the newest token alone", _MASK, 1, 7, 1.0, False),
+    ("one query, one token", "a text of one token", _MASK, 1, 1, 1.0, False),
+    ("scores of several hundred", "exp overflows", "torch.softmax can.", 4, 6, 1e3, False),
+    ("a bias", "a bias that isn't 0", "It is added to the scores.", 3, 6, 1.0, True),
+)
+Inputs = tuple[Tensor, Tensor, Tensor, float, Tensor | float]  # arguments of attention
 
 
-# 1. ---------------------------------------------------------------------------------------------
-def attend_newest(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    """Attention of the newest token.
-
-    q        [num_heads, head_size]           the query of the last token
-    k, v     [seq_len, num_heads, head_size]  keys and values of all tokens
-    returns  [num_heads, head_size]
-    """
-    # 1. one score per head and token: scale * (q . k_j)
-    # 2. the softmax over the tokens turns scores into weights
-    # 3. the output is the sum over the tokens of weight times v_j
-    ### BEGIN SOLUTION
-    qk = scale * torch.einsum("hd,jhd->hj", q, k)
-    weights = torch.softmax(qk, dim=-1)
-    return torch.einsum("hj,jhd->hd", weights, v)
-    ### END SOLUTION
+def inputs(num_queries: int, seq_len: int, deviation: float, has_bias: bool, draw: int) -> Inputs:
+    random = seeded_torch(10 * seq_len + num_queries, draw)
+    q, k, v = torch.randn(3, seq_len, NUM_HEADS, HEAD_SIZE, generator=random)
+    bias = torch.randn(NUM_HEADS, num_queries, seq_len, generator=random) if has_bias else 0.0
+    return deviation * q[-num_queries:], k, v, HEAD_SIZE**-0.5, bias
 
 
-ATTEND_CASES = (
-    *("one_token", "ordinary_softmax", "sharp_softmax", "equal_scores", "other_scale"),
-    *("deep_negative_scores", "huge_scores"),
+def attention_run(pages: SimpleNamespace, *numbers: float) -> Tensor:
+    q, k, v, scale, bias = inputs(*numbers)
+    require_weights(weights_by(pages, q, k, scale, bias), right_weights(q, k, scale, bias))
+    return require_shape(pages.attention(q, k, v, scale, bias), list(q.shape))
+
+
+def weights_by(pages: SimpleNamespace, q: Tensor, k: Tensor, *rest: float | Tensor) -> Tensor:
+    """[num_heads, num_queries, seq_len]: if the values are one-hot, the weights come out."""
+    one_hot = torch.eye(len(k), HEAD_SIZE)[:, None].expand(k.shape).contiguous()
+    out = require_shape(pages.attention(q, k, one_hot, *rest), list(q.shape))
+    return out[:, :, : len(k)].transpose(0, 1)
+
+
+def require_weights(weights: Tensor, right: Tensor) -> None:
+    """Raises AnswerError for the first query whose weights are on the wrong tokens."""
+    _, num_queries, seq_len = weights.shape
+    for query, token in enumerate(range(seq_len - num_queries, seq_len)):
+        row, wanted = weights[:, query], right[:, query]
+        seen, visible = row.abs().amax(0) > 1e-6, wanted.amax(0) > 1e-6
+        who = f"query {query} is token {token}'s"
+        if row.isnan().any():
+            raise AnswerError(f"{who}, and its weights are NaN: does it see no token, or inf?")
+        if (later := seen[token + 1 :]).any():
+            first = token + 1 + int(later.int().argmax())
+            raise AnswerError(f"{who}, and sees token {first}, which comes after it")
+        if (lost := visible & ~seen).any():
+            raise AnswerError(f"{who}, and doesn't see token {int(lost.int().argmax())}")
+        if ((total := row.sum(-1)) - 1).abs().amax() > 1e-3:
+            raise AnswerError(f"{who}, and its weights add up to {total[0]:.3g}, not to 1")
+
+
+def right_weights(q: Tensor, k: Tensor, scale: float, bias: Tensor | float) -> Tensor:
+    """In float64, number by number."""
+    biases = torch.as_tensor(bias).expand(NUM_HEADS, len(q), len(k)).tolist()
+    q, k, weights = q.double().tolist(), k.double().tolist(), torch.zeros(NUM_HEADS, len(q), len(k))
+    for h in range(NUM_HEADS):
+        for i in range(len(q)):
+            scores = [
+                scale * sum(a * b for a, b in zip(q[i][h], k[j][h], strict=True)) + biases[h][i][j]
+                for j in range(len(k) - len(q) + i + 1)
+            ]
+            exps = [math.exp(score - max(scores)) for score in scores]
+            for j, exp in enumerate(exps):
+                weights[h, i, j] = exp / sum(exps)
+    return weights
+
+
+def sums_in_float64(*numbers: float) -> Tensor:
+    q, k, v, scale, bias = inputs(*numbers)
+    weights = right_weights(q, k, scale, bias)
+    return sum(weights[:, :, j].T[..., None] * v[j] for j in range(len(v)))
+
+
+def attention_drawn(pages: SimpleNamespace, *numbers: float) -> Tensor:
+    """The weights of head 0, [queries, tokens]."""
+    q, k, _, scale, bias = inputs(*numbers)
+    return weights_by(pages, q, k, scale, bias)[0]
+
+
+# The cache ----------------------------------------------------------------------------------------
+
+MAX_LEN, SIZES = 8, (2, 4)
+_PLACE = "A token's k and v go to the first place that is free."
+APPEND_CASES = (
+    # name, what it isolates, what its failure means, tokens of each call
+    ("a prompt of four tokens", "the first call", _PLACE, (4,)),
+    ("a prompt, then two tokens", "one token at a time", _PLACE, (4, 1, 1)),
+    ("a prompt in three pieces", "several tokens at a time", _PLACE, (3, 2, 2)),
+    ("a cache that becomes full", "up to the last place", _PLACE, (6, 2)),
 )
 
 
-def attend_run(answer: Function, case: DecodeProblem) -> dict[str, Tensor]:
-    def as_stage(q: Tensor, k: Tensor, v: Tensor, scale: float, slopes: None) -> Tensor:
-        return require_shape(answer(q[0], k, v, scale), list(q[0].shape))[None]
-
-    return STAGES["kv_cache"].run(case, as_stage)
+def keys_and_values(counts: tuple[int, ...], draw: int) -> Tensor:
+    return torch.randn(2, sum(counts), *SIZES, generator=seeded_torch(sum(counts), draw))
 
 
-# 2. ---------------------------------------------------------------------------------------------
-def generate_in_chunks(model: TinyLM, prompt: Tensor, num_tokens: int, chunk_len: int) -> Tensor:
-    """Greedy generation with a cache, where no call gets more than chunk_len tokens.
-
-    prompt   [prompt_len] int64
-    returns  [num_tokens] int64, the generated tokens without the prompt
-
-    model.new_caches() makes one empty cache per layer;
-    model(tokens, caches) appends to them and returns scores [len(tokens), vocab_size].
-    """
-    # 1. prefill: give the model the prompt, chunk_len tokens at a time, with the same caches
-    # 2. the next token is the argmax of the last token's scores
-    # 3. decode: give the model only that token; repeat until there are num_tokens
-    ### BEGIN SOLUTION
-    caches = model.new_caches()
-    for chunk in prompt.split(chunk_len):
-        scores = model(chunk, caches)
-    generated = [scores[-1].argmax(keepdim=True)]
-    while len(generated) < num_tokens:
-        scores = model(generated[-1], caches)
-        generated.append(scores[-1].argmax(keepdim=True))
-    return torch.cat(generated)
-    ### END SOLUTION
+def append_run(pages: SimpleNamespace, counts: tuple[int, ...], draw: int) -> Tensor:
+    tokens, end = keys_and_values(counts, draw), 0
+    cache = pages.Cache(MAX_LEN, *SIZES)
+    memory = cache.memory
+    for count in counts:
+        pages.append_kv(cache, *tokens[:, end : end + count].clone())
+        end += count
+        if cache.memory is not memory:
+            raise AnswerError(
+                "cache.memory is another tensor now; write into the one that is there"
+            )
+        if cache.seq_len != end:
+            raise AnswerError(
+                f"with {end} tokens, seq_len is {cache.seq_len!r}; it should be {end}"
+            )
+        require_places(memory, tokens[:, :end])
+    return cache.tokens()
 
 
-class CountingLM:
-    """A TinyLM that counts the tokens given to it; all that the exercise may use of a model."""
+def require_places(memory: Tensor, right: Tensor) -> None:
+    """Raises AnswerError for the first place that doesn't hold its own token's k and v."""
+    num_tokens = right.shape[1]
+    for place in range(num_tokens):
+        for name, mine, tokens in zip("kv", memory, right, strict=True):
+            where = f"with {num_tokens} tokens, place {place} of {name.upper()}"
+            if mine[place].isnan().all():
+                raise AnswerError(f"{where} is empty: the {name} of token {place} isn't there")
+            if not torch.equal(mine[place], tokens[place]):
+                held = held_by(mine[place], right)
+                raise AnswerError(f"{where} should hold the {name} of token {place}, holds {held}")
+    if (~memory[:, num_tokens:].isnan()).any():
+        raise AnswerError(f"there are {num_tokens} tokens, and a place behind them is written")
 
-    def __init__(self) -> None:
-        self.model = load()
-        self.calls: list[int] = []
 
-    def new_caches(self) -> list[KVCache]:
-        return self.model.new_caches()
-
-    def __call__(self, tokens: Tensor, caches: list[KVCache] | None = None) -> Tensor:
-        self.calls.append(len(tokens))
-        return self.model(tokens, caches)
+def held_by(vector: Tensor, right: Tensor) -> str:
+    for name, tokens in zip("kv", right, strict=True):
+        for token, one in enumerate(tokens):
+            if torch.equal(vector, one):
+                return f"the {name} of token {token}"
+    return "something else"
 
 
-_CHUNKS = "The caches must be the same for all chunks, and no chunk may be missing."
-CHUNK_CASES = (
-    # name, what it isolates, what its failure means, prompt, num_tokens, chunk_len
-    ("prefill_only", "one token from a prompt in one chunk", _CHUNKS, "The", 1, 8),
-    ("even_chunks", "16 prompt tokens, 8 at a time", _CHUNKS, "If the object is", 12, 8),
-    ("last_chunk_is_short", "15 prompt tokens, 4 at a time", _CHUNKS, "An assertion is", 12, 4),
-    ("chunks_of_one", "one prompt token at a time", _CHUNKS, "A list is", 20, 1),
+def what_was_appended(counts: tuple[int, ...], draw: int) -> Tensor:
+    return keys_and_values(counts, draw)
+
+
+# The loop -----------------------------------------------------------------------------------------
+
+VOCAB_SIZE = 16
+_LOOP = "A step takes only what the model has not seen, and its last row says what comes next."
+GENERATE_CASES = (
+    # name, what it isolates, what its failure means, tokens of the prompt, tokens to write
+    ("three tokens after five", "a prompt, then one token at a time", _LOOP, 5, 3),
+    ("one token after four", "the prompt alone says what comes next", _LOOP, 4, 1),
+    ("six tokens after one", "a prompt of one token", _LOOP, 1, 6),
+    ("no token", "nothing to write", _LOOP, 3, 0),
 )
-WORDS = "a an any class each if in instance is list method new not object of or that the two when"
 
 
-def other_prompt(rng: np.random.Generator, _: str, prompt: str, *sizes: int) -> tuple:
-    """Random words, cut to the length of the prompt."""
-    words = rng.choice(WORDS.split(), size=len(prompt))
-    return None, " ".join(words)[: len(prompt)], *sizes
+def next_token(text: list[int]) -> int:
+    """The model: what it writes depends on all tokens so far."""
+    return (3 * sum(text) + 5 * text[-1] + 7 * len(text)) % VOCAB_SIZE
 
 
-def chunks_run(answer: Function, prompt: str, num_tokens: int, chunk_len: int) -> Tensor:
-    model, tokens = CountingLM(), encode(prompt)
-    generated = answer(model, tokens, num_tokens, chunk_len)
-    enough = len(tokens) + num_tokens - 1
-    require_tensor(generated, tokens.new_empty(num_tokens))
-    if max(model.calls, default=0) > chunk_len:
-        raise AnswerError(f"one call got {max(model.calls)} tokens; {chunk_len} are allowed")
-    if sum(model.calls) > enough:
+class Step:
+    """A step that remembers what it was given, as a model with a cache does."""
+
+    def __init__(self, right: list[int], most_calls: int) -> None:
+        self.right, self.most_calls = right, most_calls
+        self.text: list[int] = []
+        self.num_calls = 0
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        if not torch.is_tensor(tokens) or tokens.dim() != 1 or not len(tokens):
+            raise AnswerError(f"step was given {tokens!r:.60}; it takes a row of tokens")
+        self.num_calls += 1
+        if self.num_calls > self.most_calls:
+            raise AnswerError(
+                f"step was called {self.num_calls} times: once per new token is enough"
+            )
+        self.require_new(tokens.tolist())
+        rows = []
+        for token in tokens.tolist():
+            self.text.append(token)
+            rows.append(torch.arange(VOCAB_SIZE) == next_token(self.text))
+        return torch.stack(rows).float()
+
+    def require_new(self, tokens: list[int]) -> None:
+        seen, call = len(self.text), f"call {self.num_calls} of step was given"
+        if (wanted := self.right[seen : seen + len(tokens)]) == tokens:
+            return
+        if tokens[:seen] == self.text[: len(tokens)]:
+            raise AnswerError(
+                f"{call} {len(tokens)} tokens from the beginning of the text; it has seen the "
+                f"first {seen}, and their k and v are in the cache"
+            )
+        raise AnswerError(f"{call} {tokens}; the text goes on with {wanted}")
+
+
+def prompt_of(prompt_len: int, num_tokens: int, draw: int) -> list[int]:
+    random = seeded_torch(prompt_len, draw)
+    return torch.randint(VOCAB_SIZE, (prompt_len,), generator=random).tolist()
+
+
+def text_of(prompt: list[int], num_tokens: int) -> list[int]:
+    for _ in range(num_tokens):
+        prompt = [*prompt, next_token(prompt)]
+    return prompt
+
+
+def run_with(pages: SimpleNamespace, *numbers: int) -> tuple[Tensor, Step]:
+    prompt, num_tokens = prompt_of(*numbers), numbers[1]
+    step = Step(text_of(prompt, num_tokens + 1), len(prompt) + num_tokens + 1)
+    return pages.generate(step, torch.tensor(prompt), num_tokens), step
+
+
+def generate_run(pages: SimpleNamespace, *numbers: int) -> Tensor:
+    text, _ = run_with(pages, *numbers)
+    right = token_by_token(*numbers)
+    prompt_len, num_tokens, _ = numbers
+    if torch.is_tensor(text) and text.dim() == 1 and len(text) != len(right):
         raise AnswerError(
-            f"the model was given {sum(model.calls)} tokens, {enough} are enough: "
-            "was an old token given again, or the last generated one?"
+            f"it returned {len(text)} tokens; {prompt_len} of the prompt and {num_tokens} new ones "
+            f"are {len(right)}"
         )
-    fewest = -(-len(tokens) // chunk_len) + num_tokens - 1
-    if len(model.calls) > fewest:
-        raise AnswerError(f"it called the model {len(model.calls)} times; {fewest} are enough")
-    return generated[:, None]
+    return require_tensor(text, right)
 
 
-def generation_without_a_cache(prompt: str, num_tokens: int, chunk_len: int) -> Tensor:
-    return load().generate(encode(prompt), num_tokens, use_cache=False)[:, None]
+def token_by_token(*numbers: int) -> Tensor:
+    return torch.tensor(text_of(prompt_of(*numbers), numbers[1]))
 
 
-EXERCISES = (
-    Exercise(
-        solution=attend_newest,
-        cases=on_steps(ATTEND_CASES, attend_run),
-        is_warm_up=True,
+def tokens_computed(pages: SimpleNamespace, *numbers: int) -> dict[str, int]:
+    return {"tokens computed": len(run_with(pages, *numbers)[1].text)}
+
+
+CASES = {
+    "attention": graded(
+        ATTENTION_CASES,
+        attention_run,
+        sums_in_float64,
+        ("query", "head", "element"),
+        bound=1e-4,
+        drawn=attention_drawn,
     ),
-    Exercise(
-        solution=generate_in_chunks,
-        cases=graded(
-            CHUNK_CASES, chunks_run, generation_without_a_cache, ("generated token",), other_prompt
-        ),
+    "append_kv": graded(
+        APPEND_CASES, append_run, what_was_appended, ("K|V", "place", "head", "element")
     ),
-)
+    "generate": graded(
+        GENERATE_CASES, generate_run, token_by_token, ("token",), costs=tokens_computed
+    ),
+}

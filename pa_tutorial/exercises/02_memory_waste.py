@@ -1,127 +1,364 @@
-"""Exercises of notebook 02: unused slots in blocks, the largest gap."""
+"""The cases of notebook 02: gaps between reservations, what a request wastes, a pool of blocks."""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks.calls import Function
-from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import called, graded, require_shape, whole_numbers
+from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.exercises.grading import called, called_for, graded, whole_numbers
 
+if TYPE_CHECKING:
+    from pa_tutorial.viz.blocks import Frame
 
-# 1. ---------------------------------------------------------------------------------------------
-def unused_slots(seq_lens: Tensor, block_size: int) -> Tensor:
-    """Slots of each sequence's blocks that hold no token.
+EXERCISES = ()
 
-    seq_lens  [num_seqs] int64, tokens of each sequence; a sequence has just enough blocks
-    returns   [num_seqs] int64
-    """
-    # 1. all blocks are full but the last one
-    # 2. how many tokens are in the last block? (if it is full, none is missing)
-    # 3. the rest of its block_size slots is unused
-    ### BEGIN SOLUTION
-    num_blocks = (seq_lens + block_size - 1) // block_size
-    return num_blocks * block_size - seq_lens
-    ### END SOLUTION
+# Gaps ---------------------------------------------------------------------------------------------
 
-
-_LAST = "Only the last block can have unused slots, and from 0 to block_size - 1."
-UNUSED_CASES = (
-    # name, what it isolates, what its failure means, seq_lens, block_size
-    ("partly_full", "the last block is not full", _LAST, (5, 17, 30), 16),
-    ("full", "the last block is full", _LAST, (16, 5, 32), 16),
-    ("less_than_a_block", "one block, and it is not full", _LAST, (1, 3, 7), 8),
-    ("blocks_of_one", "no slot can be unused", _LAST, (1, 2, 9), 1),
-    ("other_size", "a block size that is no power of two", _LAST, (10, 11, 12, 13), 12),
-    ("no_token", "no token, no block", _LAST, (0, 4), 8),
-)
-
-
-def other_lens(
-    rng: np.random.Generator, _: str, seq_lens: tuple[int, ...], block_size: int
-) -> tuple[None, tuple[int, ...], int]:
-    """More sequences, some full blocks longer; one of less than a block, or of no token, stays so.
-
-    The unused slots are in another order, and there are more of them.
-    """
-    more = rng.choice(seq_lens, size=rng.integers(1, 4)).tolist()
-    blocks = rng.integers(1, 5, size=len(seq_lens) + len(more)).tolist()
-    lens = zip((*seq_lens, *more), blocks, strict=True)
-    return None, tuple(n + (n >= block_size) * m * block_size for n, m in lens), block_size
-
-
-def unused_run(answer: Function, seq_lens: tuple[int, ...], block_size: int) -> Tensor:
-    returned = called(answer, torch.tensor(seq_lens), block_size)
-    return require_shape(returned, [len(seq_lens)])[:, None]
-
-
-def blocks_one_by_one(seq_lens: tuple[int, ...], block_size: int) -> Tensor:
-    """Take blocks until the tokens fit."""
-    ends = [next(end for end in range(0, n + block_size, block_size) if end >= n) for n in seq_lens]
-    return torch.tensor([[end - n] for end, n in zip(ends, seq_lens, strict=True)])
-
-
-# 2. ---------------------------------------------------------------------------------------------
-def largest_gap(reservations: list[tuple[int, int]], num_slots: int) -> int:
-    """The largest reservation that still fits in one piece.
-
-    reservations  (first slot, size) of each, in no special order; they do not overlap
-    num_slots     size of the pool: its slots are 0, 1, …, num_slots - 1
-    returns       slots in the largest run of free slots; 0 if none is free
-    """
-    # 1. go through the reservations from the lowest first slot to the highest
-    # 2. a gap is between the end of the previous one (at first: slot 0) and the next start
-    # 3. one more gap may follow the last reservation
-    ### BEGIN SOLUTION
-    largest, end = 0, 0
-    for start, size in sorted(reservations):
-        largest = max(largest, start - end)
-        end = start + size
-    return max(largest, num_slots - end)
-    ### END SOLUTION
-
-
-_RUN = "A gap is a run of free slots without a reservation in it."
+_RUN = "A gap is a run of free slots."
 GAP_CASES: tuple[tuple, ...] = (
-    # name, what it isolates, what its failure means, reservations, num_slots
-    ("between", "the largest gap is between two", _RUN, [(0, 4), (9, 3), (14, 6)], 20),
-    ("in_front", "the largest gap is before the first", _RUN, [(7, 3), (12, 8)], 20),
-    ("behind", "the largest gap is after the last", _RUN, [(0, 2), (4, 5)], 16),
-    ("not_sorted", "the reservations are in no order", _RUN, [(12, 4), (0, 5), (7, 2)], 16),
-    ("two_small_gaps", "two gaps do not add up", _RUN, [(3, 5), (11, 5)], 16),
-    ("full", "no slot is free", _RUN, [(8, 8), (0, 8)], 16),
-    ("empty", "nothing is reserved", _RUN, [], 16),
+    # name, what it isolates, what its failure means, (first slot, size) each, size, num_slots
+    ("two gaps that fit", "the first one is taken", _RUN, [(0, 4), (8, 3), (14, 2)], 3, 20),
+    ("in no order", "reservations in no special order", _RUN, [(12, 4), (0, 5), (7, 3)], 2, 16),
+    ("in front", "slot 0 is free", _RUN, [(7, 3), (12, 4)], 6, 16),
+    ("a gap that fits exactly", "no slot is left over", _RUN, [(0, 4), (7, 9)], 3, 16),
+    ("behind the last", "only the end is free", _RUN, [(0, 2), (4, 5)], 6, 16),
+    ("too small at the end", "the pool ends", _RUN, [(0, 2), (4, 5)], 8, 16),
+    ("two small gaps", "two gaps don't add up", _RUN, [(3, 5), (11, 5)], 6, 16),
+    ("nothing is reserved", "an empty pool", _RUN, [], 16, 16),
+    ("larger than the pool", "an empty pool that is too small", _RUN, [], 17, 16),
 )
 
 
 def other_pool(
-    rng: np.random.Generator, _: str, reservations: list[tuple[int, int]], num_slots: int
-) -> tuple[None, list[tuple[int, int]], int]:
-    """Everything several times as large: the largest gap stays where it is."""
+    rng: np.random.Generator, _: str, reservations: list[tuple[int, int]], *sizes: int
+) -> tuple:
+    """Everything several times as large."""
     times = int(rng.integers(2, 100))
-    return None, [(times * start, times * n) for start, n in reservations], times * num_slots
+    larger = [(times * start, times * n) for start, n in reservations]
+    return None, larger, *(times * size for size in sizes)
 
 
-def gap_run(answer: Function, reservations: list[tuple[int, int]], num_slots: int) -> Tensor:
-    return torch.tensor([whole_numbers([called(answer, reservations, num_slots)], 1)])
+def gap_run(
+    pages: SimpleNamespace, reservations: list[tuple[int, int]], size: int, num_slots: int
+) -> Tensor:
+    runs = [range(start, start + n) for start, n in reservations]
+    start, right = pages.find_gap(runs.copy(), size, num_slots), first_gap(runs, size, num_slots)
+    if start is None:
+        if right is not None:
+            raise AnswerError(f"it returned None, but {slots(right, size)} are free")
+        return torch.tensor([-1])
+    if type(start) is not int:
+        raise AnswerError(f"it returned {start!r:.60}; it must return a slot's number, or None")
+    if start + size > num_slots or start < 0:
+        raise AnswerError(
+            f"it chose {slots(start, size)}, and the pool has slots 0 to {num_slots - 1}"
+        )
+    for run in runs:
+        if taken := range(max(run.start, start), min(run.stop, start + size)):
+            raise AnswerError(f"it chose {slots(start, size)}, but slot {taken[0]} is reserved")
+    if start != right:
+        raise AnswerError(f"it chose slot {start}; the first gap that fits begins at slot {right}")
+    return torch.tensor([start])
 
 
-def slots_marked(reservations: list[tuple[int, int]], num_slots: int) -> Tensor:
-    """Mark the slots one by one and look for the longest run of free ones."""
-    pool = ["."] * num_slots
-    for start, size in reservations:
-        pool[start : start + size] = "#" * size
-    return torch.tensor([[max(len(run) for run in "".join(pool).split("#"))]])
+def slots(first: int, size: int) -> str:
+    return f"slots {first} to {first + size - 1}"
 
 
-EXERCISES = (
-    Exercise(
-        solution=unused_slots,
-        cases=graded(UNUSED_CASES, unused_run, blocks_one_by_one, ("sequence",), other_lens),
-        is_warm_up=True,
-    ),
-    Exercise(
-        solution=largest_gap,
-        cases=graded(GAP_CASES, gap_run, slots_marked, ("answer",), other_pool),
-    ),
+def first_gap(runs: Sequence[range], size: int, num_slots: int) -> int | None:
+    """Mark the slots one by one, and look for free ones side by side."""
+    pool = bytearray(num_slots)
+    for run in runs:
+        pool[run.start : run.stop] = b"#" * len(run)
+    found = pool.find(bytes(size))
+    return None if found < 0 else found
+
+
+def slots_marked(reservations: list[tuple[int, int]], size: int, num_slots: int) -> Tensor:
+    runs = [range(start, start + n) for start, n in reservations]
+    found = first_gap(runs, size, num_slots)
+    return torch.tensor([-1 if found is None else found])
+
+
+# What a request wastes ----------------------------------------------------------------------------
+
+KINDS = "tokens", "later", "never"
+_KINDS = "Each slot that it holds has a token, will have one, or never will."
+WASTE_CASES = (
+    # name, what it isolates, what its failure means, slots, tokens, tokens at its end
+    ("room for the longest", "much is never used", _KINDS, 2048, 100, 358),
+    ("room for exactly its tokens", "nothing is never used", _KINDS, 358, 100, 358),
+    ("blocks, and many tokens to come", "only the next tokens have slots", _KINDS, 112, 100, 358),
+    ("its last block", "the rest of the block is never used", _KINDS, 368, 355, 358),
+    ("all its tokens", "nothing comes later", _KINDS, 2048, 358, 358),
 )
+
+
+def other_request(rng: np.random.Generator, _: str, *lens: int) -> tuple:
+    times = int(rng.integers(2, 50))
+    return None, *(times * n for n in lens)
+
+
+def waste_run(pages: SimpleNamespace, *numbers: int) -> Tensor:
+    found, right = whole_numbers(called(pages.waste_of, *numbers), 3), slots_one_by_one(*numbers)
+    for name, one, wanted in zip(KINDS, found, right.tolist(), strict=True):
+        if one != wanted:
+            raise AnswerError(f"{name} should be {wanted}, is {one}")
+    return torch.tensor(found)
+
+
+def slots_one_by_one(num_slots: int, num_tokens: int, final_len: int) -> Tensor:
+    kinds = [(slot >= num_tokens) + (slot >= final_len) for slot in range(num_slots)]
+    return torch.tensor([kinds.count(kind) for kind in range(3)])
+
+
+# Blocks -------------------------------------------------------------------------------------------
+
+_PARTLY = "A block that is partly filled counts too."
+BLOCKS_CASES = (
+    # name, what it isolates, what its failure means, tokens, block_size
+    ("more than a block", "the last block is not full", _PARTLY, 17, 16),
+    ("exactly a block", "the last block is full", _PARTLY, 16, 16),
+    ("exactly two blocks", "the last block is full", _PARTLY, 32, 16),
+    ("less than half a block", "one block, hardly used", _PARTLY, 1, 8),
+    ("blocks of one", "a block per token", _PARTLY, 9, 1),
+    ("no token", "no token, no block", _PARTLY, 0, 8),
+)
+
+
+def other_tokens(rng: np.random.Generator, _: str, num_tokens: int, block_size: int) -> tuple:
+    """Some full blocks more, unless there is no token; then blocks of another size."""
+    if not num_tokens:
+        return None, 0, int(rng.integers(1, 64))
+    return None, num_tokens + block_size * int(rng.integers(1, 9)), block_size
+
+
+def blocks_run(pages: SimpleNamespace, *numbers: int) -> Tensor:
+    (right,) = blocks_one_by_one(*numbers).tolist()
+    return torch.tensor([called_for(pages.num_blocks, numbers, right)])
+
+
+def blocks_one_by_one(num_tokens: int, block_size: int) -> Tensor:
+    """Take blocks until the tokens fit."""
+    return torch.tensor([len(range(0, num_tokens, block_size))])
+
+
+# A pool of blocks ---------------------------------------------------------------------------------
+
+Calls = tuple[tuple[int, int], ...]  # (number of a request, its tokens) of each call of store
+BLOCK_SIZE = 4
+_STORE = "A request takes as many blocks as it lacks, or none at all."
+STORE_CASES = (
+    # name, what it isolates, what its failure means, blocks, calls
+    ("two prompts", "one of them fills its blocks", _STORE, 6, ((0, 8), (1, 3))),
+    ("a token more", "it fits into the last block", _STORE, 6, ((0, 6), (1, 3), (0, 7))),
+    ("a new block", "the last block was full", _STORE, 6, ((0, 8), (1, 3), (0, 9), (1, 4))),
+    ("no room", "one block is free, two are needed", _STORE, 4, ((0, 9), (1, 6))),
+    ("no room to grow", "none is free, and one is needed", _STORE, 3, ((0, 8), (1, 4), (0, 9))),
+    ("the last block", "exactly as many are free", _STORE, 3, ((0, 4), (1, 8))),
+)
+
+
+def other_calls(rng: np.random.Generator, _: str, blocks: int, calls: Calls) -> tuple:
+    """A pool some blocks larger, which another request has taken."""
+    more = int(rng.integers(1, 9))
+    return None, blocks + more, ((2, more * BLOCK_SIZE), *calls)
+
+
+def store_run(pages: SimpleNamespace, blocks: int, calls: Calls) -> Tensor:
+    memory, sizes = pages.Blocks(blocks * BLOCK_SIZE, BLOCK_SIZE), Counter()
+    for number, num_tokens in calls:
+        before, free = {n: [*table] for n, table in memory.tables.items()}, [*memory.free_blocks]
+        lacks = len(range(0, num_tokens, BLOCK_SIZE)) - sizes[number]
+        has_room = pages.store(memory, number, num_tokens)
+        call = f"store(memory, {number}, {num_tokens})"
+        if not isinstance(has_room, bool):
+            raise AnswerError(f"{call} returned {has_room!r:.60}; it must return True or False")
+        if has_room != (lacks <= len(free)):
+            words = f"blocks that request {number} lacks: {lacks}; free: {len(free)}"
+            raise AnswerError(f"{call} returned {has_room}; {words}")
+        if has_room:
+            sizes[number] += lacks
+            require_kept(memory, number, before)
+        elif (memory.tables, memory.free_blocks) != (before, free):
+            raise AnswerError(f"{call} returned False, and has changed {changed(memory, before)}")
+        require_one_place(memory, blocks)
+        if (found := len(memory.tables.get(number, []))) != sizes[number]:
+            words = f"for {num_tokens} tokens it must be {sizes[number]}"
+            raise AnswerError(f"after {call}, its table has length {found}; {words}")
+    return torch.tensor([enough for _, enough in sorted(sizes.items())])
+
+
+def changed(memory: Any, before: dict[int, list[int]]) -> str:
+    for number, table in memory.tables.items():
+        if table != before.get(number):
+            return f"the blocks of request {number}: {before.get(number, 'none')} became {table}"
+    return "the free blocks" if memory.tables == before else "whose blocks are whose"
+
+
+def require_kept(memory: Any, number: int, before: dict[int, list[int]]) -> None:
+    """Raises AnswerError if a request lost a block that has tokens in it."""
+    for one, table in before.items():
+        found = memory.tables.get(one)
+        if not isinstance(found, list):
+            raise AnswerError(f"memory.tables[{one}] is {found!r:.60}; it must be a list of blocks")
+        if found[: len(table)] != table:
+            raise AnswerError(
+                f"request {one} had its tokens in blocks {table}, and now has {found}: "
+                "K and V of its first tokens are lost"
+            )
+        if one != number and found != table:
+            raise AnswerError(f"request {one} got blocks, though request {number} asked")
+    if not isinstance(memory.tables.get(number), list):
+        raise AnswerError(f"request {number} has no list of blocks in memory.tables")
+
+
+def require_one_place(memory: Any, num_blocks: int) -> None:
+    """Raises AnswerError unless each block is free or one request's, once."""
+    places: dict[int, list[str]] = {block: [] for block in range(1, num_blocks + 1)}
+    for block in memory.free_blocks:
+        places.setdefault(block, []).append("in the free blocks")
+    for number, table in memory.tables.items():
+        for block in table:
+            places.setdefault(block, []).append(f"in request {number}'s")
+    for block, found in places.items():
+        if not 1 <= block <= num_blocks:
+            raise AnswerError(f"block {block} is {found[0]}; the pool has blocks 1 to {num_blocks}")
+        if not found:
+            raise AnswerError(f"block {block} is lost: it is neither free nor a request's")
+        if len(found) > 1:
+            raise AnswerError(f"block {block} is in two places: {found[0]} and {found[1]}")
+
+
+def enough_blocks(blocks: int, calls: Calls) -> Tensor:
+    """What each request needs, as far as there is room."""
+    sizes, free = Counter(), blocks
+    for number, num_tokens in calls:
+        needed = len(range(0, num_tokens, BLOCK_SIZE)) - sizes[number]
+        if needed <= free:
+            sizes[number] += needed
+            free -= needed
+    return torch.tensor([enough for _, enough in sorted(sizes.items())])
+
+
+def after_calls(pages: SimpleNamespace, blocks: int, calls: Calls) -> Any:
+    memory = pages.Blocks(blocks * BLOCK_SIZE, BLOCK_SIZE)
+    for number, num_tokens in calls:
+        pages.store(memory, number, num_tokens)
+    return memory
+
+
+def blocks_in_use(pages: SimpleNamespace, *numbers: Any) -> dict[str, int]:
+    return {"blocks in use": numbers[0] - len(after_calls(pages, *numbers).free_blocks)}
+
+
+def store_drawn(pages: SimpleNamespace, blocks: int, calls: Calls) -> "Frame":
+    return drawn(after_calls(pages, blocks, calls), dict(calls))
+
+
+def drawn(memory: Any, num_tokens: dict[int, int]) -> "Frame":
+    """The pool; a block that two requests have is counted twice."""
+    from pa_tutorial.viz.blocks import frame_of
+
+    tables = {n: [*table] for n, table in sorted(memory.tables.items())}
+    counts = Counter(block for table in tables.values() for block in table)
+    last = max([*memory.free_blocks, *counts, memory.num_slots // memory.block_size])
+    sequences = {
+        str(n): ([ord(str(n))] * num_tokens[n], table) for n, table in tables.items() if table
+    }
+    ref_counts = [counts[block] for block in range(last + 1)]
+    return frame_of("", memory.block_size, ref_counts, sequences, free=memory.free_blocks)
+
+
+# Preemption ---------------------------------------------------------------------------------------
+
+_YOUNGEST = "The youngest running request gives up its blocks, and waits in front of the others."
+PREEMPT_CASES = (
+    # name, what it isolates, what its failure means, running, waiting, blocks of each
+    ("three run, two wait", "the youngest is the last of them", _YOUNGEST, [0, 1, 2], [3, 4], 2),
+    ("another order", "numbers don't say who is older", _YOUNGEST, [2, 5, 1], [3], 3),
+    ("nobody waits", "it waits alone", _YOUNGEST, [0, 1], [], 1),
+    ("one runs", "nobody is left running", _YOUNGEST, [4], [5, 6], 2),
+)
+
+
+def other_numbers(
+    rng: np.random.Generator, _: str, running: list[int], waiting: list[int], size: int
+) -> tuple:
+    more = int(rng.integers(1, 90))
+    return None, [n + more for n in running], [n + more for n in waiting], size + more % 2
+
+
+def full_pool(pages: SimpleNamespace, running: list[int], size: int) -> Any:
+    """The requests that run have that many blocks each; one more is free."""
+    memory = pages.Blocks((len(running) * size + 1) * BLOCK_SIZE, BLOCK_SIZE)
+    for number in running:
+        memory.tables[number] = [memory.free_blocks.pop() for _ in range(size)]
+    return memory
+
+
+def preempt_run(
+    pages: SimpleNamespace, running: list[int], waiting: list[int], size: int
+) -> Tensor:
+    memory, run, wait = full_pool(pages, running, size), running.copy(), deque(waiting)
+    *older, youngest = running
+    number = pages.preempt(run, wait, memory)
+    if run != older:
+        raise AnswerError(
+            f"running is {run}; it was {running}, and the youngest, {youngest}, must go"
+        )
+    if memory.tables.get(youngest):
+        raise AnswerError(f"request {youngest} no longer runs, and still has its blocks")
+    for one in older:
+        if len(memory.tables.get(one, [])) < size:
+            raise AnswerError(f"request {one} runs, and its blocks are gone")
+    require_one_place(memory, len(running) * size + 1)
+    if youngest not in wait:
+        raise AnswerError(f"request {youngest} neither runs nor waits: its text is lost")
+    if [*wait] != [youngest, *waiting]:
+        first = f": it was admitted before {waiting[0]}" if waiting else ""
+        raise AnswerError(f"waiting is {[*wait]}; request {youngest} must be first{first}")
+    if number != youngest or type(number) is not int:
+        raise AnswerError(f"it returned {number!r:.60}; it must return {youngest}, who had to go")
+    return torch.tensor([number])
+
+
+def the_last_that_runs(running: list[int], waiting: list[int], size: int) -> Tensor:
+    return torch.tensor(running[-1:])
+
+
+def preempt_drawn(
+    pages: SimpleNamespace, running: list[int], waiting: list[int], size: int
+) -> "Frame":
+    memory = full_pool(pages, running, size)
+    pages.preempt(running.copy(), deque(waiting), memory)
+    return drawn(memory, dict.fromkeys(running, size * BLOCK_SIZE - 1))
+
+
+CASES = {
+    "find_gap": graded(GAP_CASES, gap_run, slots_marked, ("slot",), other_pool),
+    "waste_of": graded(WASTE_CASES, waste_run, slots_one_by_one, ("kind",), other_request),
+    "num_blocks": graded(BLOCKS_CASES, blocks_run, blocks_one_by_one, ("blocks",), other_tokens),
+    "store": graded(
+        STORE_CASES,
+        store_run,
+        enough_blocks,
+        ("request",),
+        other_calls,
+        drawn=store_drawn,
+        costs=blocks_in_use,
+    ),
+    "preempt": graded(
+        PREEMPT_CASES,
+        preempt_run,
+        the_last_that_runs,
+        ("request",),
+        other_numbers,
+        drawn=preempt_drawn,
+    ),
+}

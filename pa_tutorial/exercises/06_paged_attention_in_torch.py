@@ -191,9 +191,10 @@ def drawn_weights(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int)
     if not isinstance(out, Tensor) or out.shape != right[:, None].shape:
         return out
     drawn = out[:, 0]
-    for row, of_tokens, own in zip(drawn, right, slots_of(lens, tables), strict=True):
-        blocks = {slot // SIZE for slot in own}
-        others = [s for s in range(len(row)) if s // SIZE in blocks and s not in own]
+    for row, *those in zip(drawn, right, slots_of(lens, tables), tables, strict=True):
+        of_tokens, own, table = those
+        read = {*table, *[0] * (len(table) < max(map(len, tables)))}
+        others = [s for s in range(len(row)) if s // SIZE in read and s not in own]
         if others and is_leak(row, of_tokens, own):
             row[others] = (1 - row[own].sum()) / len(others)
     return drawn

@@ -23,7 +23,7 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.kernel_text import excerpt, functions_in, head_of
+from pa_tutorial.exercises.kernel_text import excerpt, functions_in, head_of, without
 from pa_tutorial.exercises.reader_files import PLAIN, files_with, text_of
 from pa_tutorial.exercises.texts import Told, in_fence, notebook_names, tables_of
 
@@ -65,15 +65,17 @@ class Blank(Told):
 
     @property
     def around(self) -> str:
-        """With this it can be defined: the imports and constants of its kernel, all of pages.py."""
+        """With this it can be defined: the imports and constants of its kernel, and in pages.py all
+        but the answers to blanks of its notebook."""
         if self.file == "pages":
-            return text_of(self.file)
+            answers = {blank.function for blank in blanks_of(self.notebook)}
+            return without(text_of(self.file), answers)
         return "\n".join(head_of(text_of(file)) for file in files_with(self.file))
 
     @property
-    def needs(self) -> str:
+    def needs(self) -> str | None:
         """What a submission of it needs: see Task."""
-        return self.around
+        return None if self.file == "pages" else self.around
 
     @property
     def body(self) -> str:

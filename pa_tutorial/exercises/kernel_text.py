@@ -1,10 +1,10 @@
-"""The text of a kernel's file: its functions and constants by name, and others in their places.
+"""The text of a reader's file: its functions and constants by name, and others in their places.
 
 Places are the lines of the syntax tree, so all else stays as it is, comments included.
 """
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 
 from pa_tutorial.kernels import sources
 
@@ -43,6 +43,11 @@ def replaced(text: str, new: Callable[[ast.stmt], str | None]) -> str:
         if (theirs := new(node)) is not None:
             lines[first_line(node) - 1 : node.end_lineno] = lines_of(theirs.strip("\n"))
     return "\n".join(lines) + "\n"
+
+
+def without(text: str, names: Container[str]) -> str:
+    """The text without some of its functions."""
+    return replaced(text, lambda node: "" if getattr(node, "name", "") in names else None)
 
 
 def with_functions(text: str, functions: Mapping[str, str]) -> str:

@@ -45,14 +45,18 @@ def my_pages(*functions: Callable) -> ModuleType:
     my_pages_1.py. Raises KernelFileError for one of these functions that can't take the place of
     ours.
     """
-    say = () if functions else (print, set_aside)
-    if not functions and not place_of(PAGES).exists():
-        print(f"There is no {place_of(PAGES).name} yet: {of_pages([])}.")
-    found = saved_pages(*say)
-    if not functions and found:
-        print(f"{spoken(place_of(PAGES))}: {of_pages(found)}.")
-    mine = {name: one for name, one in with_helpers(functions).items()}
-    return made(PAGES, ((PAGES, tuple({**found, **mine}.values())),))
+    found = saved_pages() if functions else told_whose()
+    mine = {**found, **with_helpers(functions)}
+    return made(PAGES, ((PAGES, tuple(mine.values())),))
+
+
+def told_whose() -> dict[str, Source]:
+    """What was saved; prints what of it can't be used, and how many functions are theirs."""
+    path = place_of(PAGES)
+    words = spoken(path) if path.exists() else f"There is no {path.name} yet"
+    found = saved_pages(print, set_aside)
+    print(f"{words}: {how_many(PAGES, {PAGES: found})}.")
+    return found
 
 
 def save_pages(*functions: Callable) -> None:
@@ -74,10 +78,6 @@ def with_helpers(functions: tuple[Callable, ...]) -> dict[str, Callable]:
 def saved_pages(*say_and_mend: Callable) -> dict[str, Source]:
     """The reader's functions that were saved and can be used: see saved_sources."""
     return saved_sources([PAGES], vars(made(PAGES)), *say_and_mend).get(PAGES, {})
-
-
-def of_pages(theirs: object) -> str:
-    return how_many(PAGES, {PAGES: theirs})
 
 
 def load(path: str | Path) -> ModuleType:

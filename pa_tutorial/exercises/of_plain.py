@@ -38,9 +38,9 @@ def among_others(blank: Blank, beside: Functions, trial: Trial) -> Trial:
     def of_answer(run: Callable[..., Any] | None) -> Callable[..., Any] | None:
         def ran(answer: Callable | None) -> Any:
             require_theirs(answer)
-            mine = with_answer(beside, blank.file, answer)
-            namespace = made(blank.file, tuple(mine.items()))
-            with stopped_if_endless():
+            mine = with_answer(beside, blank.file, answer).get(blank.file, ())
+            namespace = made(blank.file, ((blank.file, mine),))
+            with stopped_if_endless(mine):
                 return run(namespace)
 
         return run and ran
@@ -124,7 +124,7 @@ def seen(blank: Blank, function: Callable, trial: Trial, place: object) -> dict[
 
 
 def draw(blank: Blank, shown: dict[str, Any], trial: Trial, is_right: bool) -> Any:
-    return picture(blank, shown, f"After {trial.name}: yours, and the right one")
+    return picture(blank, shown, f"After {trial.name}")
 
 
 def draw_goal(blank: Blank, trial: Trial) -> Any:

@@ -6,6 +6,7 @@ is what an engine asks of them.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Hashable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
@@ -24,14 +25,18 @@ from pa_tutorial.paging.pages import Pages as AnyPages
 # 01 · The KV cache --------------------------------------------------------------------------------
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | float = 0.0) -> Tensor:
-    # one score per head h, query i and key j
+def attention(
+    q: Tensor,  # [num_queries, num_heads, head_size]: the last tokens'
+    k: Tensor,  # [seq_len, num_heads, head_size]: all tokens'
+    v: Tensor,  # like k
+    scale: float,
+    bias: Tensor | float = 0.0,  # added to the scores, [num_heads, num_queries, seq_len]
+) -> Tensor:  # like q
     qk = scale * torch.einsum("ihd,jhd->hij", q, k) + bias
-    # the causal mask; the queries belong to the last tokens
+    # The causal mask. The queries belong to the last tokens.
     i = torch.arange(len(k) - len(q), len(k))[:, None]
     j = torch.arange(len(k))
     weights = torch.softmax(qk.masked_fill(j > i, -math.inf), dim=-1)
-    # the sum over j of weight times v_j
     return torch.einsum("hij,jhd->ihd", weights, v)
 
 
@@ -47,15 +52,23 @@ class Cache:
         return self.memory[:, : self.seq_len]
 
 
-def append_kv(cache: Cache, k: Tensor, v: Tensor) -> None:
+def append_kv(
+    cache: Cache,
+    k: Tensor,  # [num_new_tokens, num_kv_heads, head_size]
+    v: Tensor,  # like k
+) -> None:
     end = cache.seq_len + len(k)
     cache.memory[0, cache.seq_len : end] = k
     cache.memory[1, cache.seq_len : end] = v
     cache.seq_len = end
 
 
-def generate(step: Callable[[Tensor], Tensor], prompt: Tensor, num_tokens: int) -> Tensor:
-    text = new = prompt
+def generate(
+    step: Callable[[Tensor], Tensor],  # new tokens -> their scores, [num_new_tokens, vocab_size]
+    prompt: Tensor,  # [prompt_len]
+    num_tokens: int,
+) -> Tensor:  # [prompt_len + num_tokens]
+    text, new = prompt, prompt
     for _ in range(num_tokens):
         scores = step(new)
         new = scores[-1].argmax(keepdim=True)
@@ -66,8 +79,68 @@ def generate(step: Callable[[Tensor], Tensor], prompt: Tensor, num_tokens: int) 
 # 02 · Memory waste --------------------------------------------------------------------------------
 
 
+def find_gap(
+    reservations: list[range],  # slots that are taken, in no special order
+    size: int,
+    num_slots: int,
+) -> int | None:  # the first slot of the gap
+    start = 0
+    for taken in sorted(reservations, key=lambda taken: taken.start):
+        if start + size <= taken.start:
+            break
+        start = taken.stop
+    return start if start + size <= num_slots else None
+
+
+def waste_of(num_slots: int, num_tokens: int, final_len: int) -> tuple[int, int, int]:
+    used = min(num_slots, final_len)
+    return num_tokens, used - num_tokens, num_slots - used
+
+
 def num_blocks(num_tokens: int, block_size: int) -> int:
     return (num_tokens + block_size - 1) // block_size  # rounded up
+
+
+class Blocks:
+    """A pool of blocks, numbered from 1."""
+
+    def __init__(self, num_slots: int, block_size: int) -> None:
+        self.num_slots, self.block_size = num_slots, block_size
+        self.free_blocks = list(range(num_slots // block_size, 0, -1))  # the last is taken next
+        self.tables: dict[int, list[int]] = {}  # number of a request -> its blocks
+
+    def store(self, number: int, num_tokens: int) -> bool:
+        """False if there is no room."""
+        return store(self, number, num_tokens)
+
+    def release(self, number: int) -> None:
+        self.free_blocks += self.tables.pop(number)
+
+    def needs(self, number: int, num_tokens: int) -> int:
+        """Slots, the last block's included."""
+        return num_blocks(num_tokens, self.block_size) * self.block_size
+
+    def places(self, number: int) -> list[int]:
+        """Of its slots in a drawing of the pool; block 1 comes first."""
+        size, blocks = self.block_size, self.tables[number]
+        return [place for b in blocks for place in range(b * size - size, b * size)]
+
+
+def store(memory: Blocks, number: int, num_tokens: int) -> bool:
+    blocks = memory.tables.get(number, [])
+    missing = num_blocks(num_tokens, memory.block_size) - len(blocks)
+    if missing > len(memory.free_blocks):
+        return False
+    taken = [memory.free_blocks.pop() for _ in range(missing)]
+    memory.tables[number] = blocks + taken
+    return True
+
+
+def preempt(running: list[int], waiting: deque[int], memory: Blocks) -> int:
+    youngest = running.pop()
+    memory.release(youngest)
+    waiting.appendleft(youngest)
+    return youngest
 
 
 # 03 · Blocks and block tables ---------------------------------------------------------------------
@@ -200,37 +273,47 @@ def k_address(
     block: int, head: int, offset: int, dim: int, k_shape: tuple[int, ...], itemsize: int
 ) -> int:
     _, num_kv_heads, num_pieces, block_size, x = k_shape
-    piece = (block * num_kv_heads + head) * num_pieces + dim // x
-    return ((piece * block_size + offset) * x + dim % x) * itemsize
+    piece, place = dim // x, dim % x
+    pieces_before = (block * num_kv_heads + head) * num_pieces + piece
+    element = (pieces_before * block_size + offset) * x + place
+    return element * itemsize
 
 
 def reshape_and_cache(
-    key: Tensor, value: Tensor, k_cache: Tensor, v_cache: Tensor, slot_mapping: Tensor
+    key: Tensor,  # [num_tokens, num_kv_heads, head_size], as is value
+    value: Tensor,
+    k_cache: Tensor,  # [num_blocks, num_kv_heads, head_size / x, block_size, x]
+    v_cache: Tensor,  # [num_blocks, num_kv_heads, head_size, block_size]
+    slot_mapping: Tensor,  # [num_tokens] int64
 ) -> None:
     _, num_kv_heads, num_pieces, block_size, x = k_cache.shape
     for token, slot in enumerate(slot_mapping.tolist()):
         if slot >= 0:
-            block, offset = divmod(slot, block_size)
+            block, offset = slot // block_size, slot % block_size
             k_cache[block, :, :, offset] = key[token].view(num_kv_heads, num_pieces, x)
             v_cache[block, :, :, offset] = value[token]
 
 
 def gather(
-    k_cache: Tensor, v_cache: Tensor, block_table: Tensor, seq_len: int
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_table: Tensor,  # [max_num_blocks_per_seq] int32, padded with 0
+    seq_len: int,
 ) -> tuple[Tensor, Tensor]:
-    block_size = v_cache.shape[3]
+    block_size = v_cache.shape[-1]
     slots = slot_mapping(block_table, torch.arange(seq_len), block_size)
     block, offset = slots // block_size, slots % block_size
-    k = k_cache[block, :, :, offset]  # [seq_len, num_kv_heads, head_size/x, x]
-    return k.flatten(2), v_cache[block, :, :, offset]
+    k = k_cache[block, :, :, offset].flatten(2)  # its pieces joined
+    v = v_cache[block, :, :, offset]
+    return k, v  # both [seq_len, num_kv_heads, head_size]
 
 
 def paged_gather(
-    q: Tensor,
+    q: Tensor,  # [num_seqs, num_heads, head_size], as is the output
     k_cache: Tensor,
     v_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
+    block_tables: Tensor,  # [num_seqs, max_num_blocks_per_seq] int32, padded with 0
+    seq_lens: Tensor,  # [num_seqs] int32
     scale: float,
     alibi_slopes: Tensor | None = None,
 ) -> Tensor:
@@ -246,13 +329,11 @@ def paged_gather(
 
 
 class Part(NamedTuple):
-    m: float | Tensor  # the largest score so far
+    """Attention over some tokens: all that one must know of them."""
+
+    m: float | Tensor  # the largest score
     l: float | Tensor  # the sum of exp(score - m)
     acc: list[float] | Tensor  # the sum of exp(score - m) * v
-
-
-def exp_from(score: float, m: float) -> float:
-    return 0.0 if score == -math.inf else math.exp(score - m)
 
 
 def add_token(part: Part, score: float, v: list[float]) -> Part:
@@ -263,6 +344,12 @@ def add_token(part: Part, score: float, v: list[float]) -> Part:
     return Part(m, l, acc)
 
 
+def exp_from(score: float, m: float) -> float:
+    if score == -math.inf:  # its weight is 0, whatever m is
+        return 0.0
+    return math.exp(score - m)
+
+
 def exps_from(scores: Tensor, m: Tensor) -> Tensor:
     return torch.exp(scores - m).masked_fill(scores == -math.inf, 0.0)
 
@@ -270,14 +357,16 @@ def exps_from(scores: Tensor, m: Tensor) -> Tensor:
 def part_of(qk: Tensor, v: Tensor) -> Part:
     m = qk.amax(dim=-1)
     weights = exps_from(qk, m[..., None])
-    return Part(m, weights.sum(dim=-1), weights @ v)
+    l, acc = weights.sum(dim=-1), weights @ v
+    return Part(m, l, acc)
 
 
 def merge(one: Part, other: Part) -> Part:
     m = torch.maximum(one.m, other.m)
     a, b = exps_from(one.m, m), exps_from(other.m, m)
+    l = one.l * a + other.l * b
     acc = one.acc * a[..., None] + other.acc * b[..., None]
-    return Part(m, one.l * a + other.l * b, acc)
+    return Part(m, l, acc)
 
 
 # 06 · PagedAttention in torch ---------------------------------------------------------------------
@@ -306,8 +395,8 @@ def scores_of_block(
 
 
 def paged_attention(
-    q: Tensor,
-    k_cache: Tensor,
+    q: Tensor,  # [num_seqs, num_heads, head_size], like the output
+    k_cache: Tensor,  # [num_blocks, num_kv_heads, block_size, head_size]
     v_cache: Tensor,
     block_tables: Tensor,
     seq_lens: Tensor,
@@ -316,7 +405,7 @@ def paged_attention(
 ) -> Tensor:
     _, num_kv_heads, block_size, head_size = k_cache.shape
     grouped = q.float().unflatten(1, (num_kv_heads, -1))
-    part = empty_part(grouped.shape[:3], head_size)
+    part = empty_part(grouped.shape[:3], head_size)  # m, l: [num_seqs, num_kv_heads, group]
     for block_idx in range(num_blocks(int(seq_lens.max()), block_size)):
         token, is_token = tokens_of_block(block_idx, seq_lens, block_size)
         numbers = block_tables[:, block_idx]

@@ -15,7 +15,9 @@ The best known is what our answer takes, unless `best` has a smaller number. Wit
 answer isn't right until it takes no more than ours; otherwise par is a challenge.
 """
 
+import io
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from functools import lru_cache
 
 import numpy as np
@@ -67,7 +69,8 @@ def beside_right(blank: Blank, function: Callable, trial: Trial) -> str:
 
 def costs(blank: Blank, trial: Trial, answer: Callable | None) -> Costs:
     """What an answer takes in a case; ours for None."""
-    found = trial.costs(answer)
+    with redirect_stdout(io.StringIO()):  # the verdict has shown it
+        found = trial.costs(answer)
     return {name: found[name] for name in blank.par}
 
 

@@ -35,7 +35,8 @@ def helpers_of(functions: Sequence[Callable], file: str) -> list[Callable]:
         called = names_used(ast.parse(source_of(function).text))
         for name in called - functions_of(tree_of(file)).keys():
             theirs = function.__globals__.get(name)
-            if is_named(theirs, name, file) and is_theirs(theirs):
+            is_imported = getattr(theirs, "__globals__", None) is not function.__globals__
+            if not is_imported and is_named(theirs, name, file) and is_theirs(theirs):
                 found[name] = theirs
     new = [one for one in found.values() if one not in functions]
     return [*helpers_of([*functions, *new], file), *new] if new else []

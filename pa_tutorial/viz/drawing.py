@@ -10,6 +10,7 @@ from pa_tutorial.viz.style import EMPTY, INK, PAPER, QUIET, UNUSED_HATCH, ink_on
 
 Place = tuple[float, float]
 SMALL = 8.5  # points: numbers in cells
+LARGE = 11  # readable where the figure is 400 pixels wide
 
 
 def board(
@@ -60,6 +61,20 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def compared(case: str, finding: str) -> str:
+    """The title of a picture of yours beside the right one."""
+    return f"{case}: {finding}" if case else finding[0].upper() + finding[1:]
+
+
+def goal(what: str) -> str:
+    """The title of a picture of the right one alone."""
+    return what if what.startswith("The goal") else f"The goal: {what}"
+
+
 def span(numbers: Sequence[int]) -> str:
     """The numbers 4, 5, 6, 7 as 4–7."""
     first, last = numbers[0], numbers[-1]
@@ -92,13 +107,19 @@ def frame(
 
 
 def cell(
-    axes: Axes, x: float, y: float, color: str, text: object = "", unused: bool = False
+    axes: Axes,
+    x: float,
+    y: float,
+    color: str,
+    text: object = "",
+    unused: bool = False,
+    size: float | None = None,
 ) -> None:
     """One square; hatched if unused."""
     look = {"facecolor": EMPTY, "hatch": UNUSED_HATCH} if unused else {"facecolor": color}
     add(axes, Rectangle((x, y), 1, 1, edgecolor=PAPER, linewidth=1.2, **look))
     if text != "":
-        label = write(axes, x + 0.5, y + 0.5, text, color=ink_on(color))
+        label = write(axes, x + 0.5, y + 0.5, text, color=ink_on(color), size=size)
         label.set_in_layout(len(str(text)) > 3)  # a short one needs no room beyond its square
 
 

@@ -10,7 +10,20 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import board, box, cell, label_line, note, plate, plural, write
+from pa_tutorial.viz.drawing import (
+    LARGE,
+    are,
+    board,
+    box,
+    cell,
+    compared,
+    goal,
+    label_line,
+    note,
+    plate,
+    plural,
+    write,
+)
 
 
 @style.styled
@@ -105,7 +118,6 @@ def draw_intensity(operations_and_bytes: Callable[..., tuple[int, int]]) -> Figu
 
 # A reader's weights beside the right ones ---------------------------------------------------------
 
-LARGE = 11  # points: readable where the figure is 400 pixels wide
 LABEL, SIDE_BY_SIDE = 3.2, 8  # columns: of a row's name, and of weights that two panels can have
 MOST_ROWS, MOST_COLUMNS = 8, 16  # that are drawn
 ROUNDING = 1e-6
@@ -125,13 +137,13 @@ def draw_weights(
     Red: a weight that must be 0, and isn't. Hatched: NaN. An outline: 0 where there is a weight.
 
     weights  "yours" and "right", [rows, columns] each; yours may be of a wrong function
+    title    of which case they are; what is wrong is added
     """
     shown = {words: in_rows(found) for words, found in weights.items() if found is not None}
     right, yours = shown["right"], shown.get("yours")
-    in_short = f"the weight of each {columns}" if yours is None else wrong_in_short(yours, right)
-    heading = title or in_short
-    if yours is None and not heading.startswith("The goal"):
-        heading = f"The goal: {heading}"
+    is_goal = yours is None
+    what = title or f"the weight of each {columns}"
+    heading = goal(what) if is_goal else compared(title, in_short(yours, right))
     num_rows, num_columns = (max(size(one)[axis] for one in shown.values()) for axis in (0, 1))
     across = len(shown) if num_columns <= SIDE_BY_SIDE else 1
     width, height = LABEL + num_columns + 0.3, num_rows + 2.6
@@ -141,7 +153,7 @@ def draw_weights(
     board(axes, max(across * width, 15), height * down)
     for number, (words, one) in enumerate(shown.items()):
         x, y = (number * width, 0) if across > 1 else (0, number * height)
-        _draw_one(axes, x, y, "" if yours is None else words, one, right, (rows, columns))
+        _draw_one(axes, x, y, "" if is_goal else words, one, right, (rows, columns))
     return figure
 
 
@@ -166,15 +178,15 @@ def must_be_zero(right: Weights, row: int, column: int) -> bool:
     return row >= len(right) or column >= len(right[row]) or right[row][column] == 0
 
 
-def wrong_in_short(yours: Weights, right: Weights) -> str:
-    """The title of a verdict without one."""
+def in_short(yours: Weights, right: Weights) -> str:
+    """What the picture shows."""
     places = [(row, column) for row, line in enumerate(yours) for column in range(len(line))]
     if nans := sum(isnan(yours[row][column]) for row, column in places):
-        return f"{plural(nans, 'weight')} of yours: NaN"
+        return f"{plural(nans, 'weight')} {are(nans)} NaN"
     leaks = sum(must_be_zero(right, *at) and abs(yours[at[0]][at[1]]) > ROUNDING for at in places)
     if leaks:
-        return f"Not 0, but must be: {plural(leaks, 'weight')} of yours, in red"
-    return "Your weights are 0 where they must be"
+        return f"{plural(leaks, 'weight')} that must be 0 {are(leaks)} not (red)"
+    return "your weights are 0 where they must be"
 
 
 def _draw_one(

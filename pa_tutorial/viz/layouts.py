@@ -158,7 +158,7 @@ def _draw_numbers(
             pale = style.lighter(color, 0.4 if token in written.rows else 0.8)
             face = color if token == followed else pale
             cell(axes, x, y, face)
-            write(axes, x + 0.5, y + 0.53, f"{token}.{dim}", color=style.ink_on(face), size=8.5)
+            write(axes, x + 0.5, y + 0.53, f"{token}.{dim}", color=style.ink_on(face), size=9)
             if token == followed:
                 frame(axes, x, y, 1, 1, zorder=3)
 

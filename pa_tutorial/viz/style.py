@@ -29,7 +29,10 @@ EMPTY = "#F2F2F2"
 
 # A sequence keeps its hue in all figures. The hues are alternately darker and lighter than the
 # tensors' colours, so no sequence looks like a tensor, even in grey or to a colour-blind reader.
-SEQUENCES = ("#332288", "#CFE08A", "#4D5A2A", "#E3C9B0", "#661100", "#882255")
+SEQUENCES = (
+    *("#332288", "#CFE08A", "#4D5A2A", "#E3C9B0"),
+    *("#661100", "#882255", "#A89048", "#B448CC"),
+)
 WRONG = NAN  # a red outline: what a reader's function gets wrong
 UNUSED_HATCH = "////"  # means unused, in every figure, and nothing else
 

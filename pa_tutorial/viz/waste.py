@@ -1,12 +1,19 @@
 """The figures of notebook 02, and the first of notebook 00."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pa_tutorial.paging.reservations import Blocks, Contiguous, Request, long_tailed_requests
+from pa_tutorial.paging.reservations import (
+    MAX_LEN,
+    Blocks,
+    Contiguous,
+    Request,
+    long_tailed_requests,
+)
 from pa_tutorial.paging.waste import NOBODY, Kind, MemoryMap, Simulation, memory_map_at
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, note, plate, write
@@ -14,7 +21,7 @@ from pa_tutorial.viz.drawing import arrow, board, box, note, plate, write
 PAGES_A_ROW = 32  # in the picture of notebook 00
 TABLE_WIDTH = 11  # left of its pages, in pages
 OTHERS = style.lighter(style.QUIET)
-SLOTS_A_ROW = 16  # if every slot is drawn
+SLOTS_A_ROW = 12  # if every slot is drawn
 
 KIND_STYLES = {
     Kind.TOKENS: ("tokens", {"color": style.INK}),
@@ -62,31 +69,33 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
 
 @style.styled
 def draw_small_memory_map() -> Figure:
-    """The requests of notebook 02, 24 times shorter, so that each of 384 slots is visible, after
-    30 steps; each request has a hue and a number.
+    """The requests of notebook 02, 32 times shorter, so that each of 144 slots is visible, after
+    7 steps; each request has a hue and a number.
 
     Full colour: it has a token. Faint: reserved for a token. Hatched: reserved but never used.
     Blank: free. Dots: free, but the next request doesn't fit into any gap.
     """
-    step = 30
+    step, num_slots, longest = 7, 144, MAX_LEN // 32
     requests = [
-        Request(-(-request.prompt_len // 24), -(-request.output_len // 24))
-        for request in long_tailed_requests(400, seed=0)
+        Request(-(-request.prompt_len // 32), -(-request.output_len // 32))
+        for request in long_tailed_requests(80, seed=0)
     ]
     maps = {
-        "the maximum, 96": memory_map_at(step, requests, Contiguous(384, "max", max_len=96)),
-        "exact length": memory_map_at(step, requests, Contiguous(384, "oracle", max_len=96)),
-        "blocks of 8": memory_map_at(step, requests, Blocks(384, 8)),
+        f"the maximum, {longest}": Contiguous(num_slots, "max", longest),
+        "exact length": Contiguous(num_slots, "oracle", longest),
+        "blocks of 8": Blocks(num_slots, 8),
     }
-    fit = [_num_requests(one) for one in maps.values()]
+    maps = {name: memory_map_at(step, requests, memory) for name, memory in maps.items()}
+    fit = [len(_requests_of(one)) for one in maps.values()]
     title = (
         f"After {step} steps, the same memory holds {fit[0]}, {fit[1]} or {fit[2]} requests, "
         "depending on how it is allocated"
     )
-    num_rows = max(-(-len(one.kinds) // SLOTS_A_ROW) for one in maps.values())
-    figure, panels = style.new_figure(title, 1.0 + 0.15 * num_rows, ncols=len(maps))
+    num_rows = num_slots // SLOTS_A_ROW
+    figure, panels = style.new_figure(title, 2.75, ncols=len(maps))
+    hues = hues_of(*maps.values())
     for axes, (name, drawn), count in zip(panels, maps.items(), fit, strict=True):
-        _draw_slots(axes, drawn.kinds, drawn.owner, SLOTS_A_ROW)
+        _draw_slots(axes, drawn, SLOTS_A_ROW, hues)
         _number_runs(axes, drawn.owner)
         axes.set_title(f"{name}: {count} requests", loc="center", weight="normal")
         board(axes, SLOTS_A_ROW + 0.1, num_rows + 0.1, -0.1, -0.1)
@@ -97,21 +106,23 @@ def draw_small_memory_map() -> Figure:
     return figure
 
 
-def _num_requests(drawn: MemoryMap) -> int:
-    return len(set(drawn.owner[drawn.owner != NOBODY].tolist()))
+def _requests_of(*maps: MemoryMap) -> list[int]:
+    return sorted({int(number) for one in maps for number in one.owner if number != NOBODY})
 
 
-def _draw_slots(
-    axes: Axes, kinds: np.ndarray, owner: np.ndarray, row_len: int, followed: int | None = None
-) -> None:
-    """If a request is followed, the others are grey."""
-    for slot, (kind, number) in enumerate(zip(kinds.tolist(), owner.tolist(), strict=True)):
+def hues_of(*maps: MemoryMap) -> dict[int, str]:
+    """A colour for each request of a picture, the same in all its parts."""
+    return dict(zip(_requests_of(*maps), cycle(style.SEQUENCES), strict=False))
+
+
+def _draw_slots(axes: Axes, drawn: MemoryMap, row_len: int, hues: Mapping[int, str]) -> None:
+    """A slot in the colour of its request, if it has one."""
+    pairs = zip(drawn.kinds.tolist(), drawn.owner.tolist(), strict=True)
+    for slot, (kind, number) in enumerate(pairs):
         look = dict(KIND_STYLES[Kind(kind)][1])
         if number != NOBODY:
-            hue = style.SEQUENCES[number % len(style.SEQUENCES)]
+            hue = hues.get(number, OTHERS)
             look["color"] = hue if kind == Kind.TOKENS else style.lighter(hue, 0.6)
-            if followed is not None:
-                look["color"] = style.SEQUENCES[0] if number == followed else OTHERS
         box(axes, slot % row_len, slot // row_len, 1, 1, linewidth=0.4, **look)
 
 
@@ -133,7 +144,7 @@ def draw_with_and_without_pages(
     On the right we follow the request that has the fewest pages, through its block table.
     """
     maps = [memory_map_at(step, requests, memory) for memory in (reserved, paged)]
-    fit, pages = [_num_requests(one) for one in maps], paged.block_size
+    fit, pages = [len(_requests_of(one)) for one in maps], paged.block_size
     title = (
         f"The same memory serves {fit[0]} requests when each reserves room for the longest text, "
         f"and {fit[1]} in pages"
@@ -142,18 +153,21 @@ def draw_with_and_without_pages(
     figure, panels = style.new_figure(title, 4.3, ncols=2, width_ratios=widths)
     names = (f"reserved for {reserved.max_len:,} tokens each", f"pages of {pages} tokens")
     followed = min(paged.slots, key=lambda number: len(paged.slots[number]))
-    for axes, name, drawn, left in zip(panels, names, maps, (0, -TABLE_WIDTH), strict=True):
-        used = (drawn.kinds == Kind.TOKENS).mean()
-        text = f"{name}: {_num_requests(drawn)} requests,\n{used:.0%} of the memory holds tokens"
+    hues = hues_of(maps[0]), {followed: style.INK}
+    for axes, name, drawn, hue, left in zip(
+        panels, names, maps, hues, (0, -TABLE_WIDTH), strict=True
+    ):
+        used, count = (drawn.kinds == Kind.TOKENS).mean(), len(_requests_of(drawn))
+        text = f"{name}: {count} requests,\n{used:.0%} of the memory holds tokens"
         # A page is drawn as its first slot.
-        kinds, owner = drawn.kinds[::pages], drawn.owner[::pages]
-        _draw_slots(axes, kinds, owner, PAGES_A_ROW, followed if left else None)
+        drawn = MemoryMap(drawn.kinds[::pages], drawn.owner[::pages])
+        _draw_slots(axes, drawn, PAGES_A_ROW, hue)
         write(axes, 0, -2.2, text, "left")
-        board(axes, PAGES_A_ROW, -(-len(kinds) // PAGES_A_ROW), left, -4.2, square=True)
+        board(axes, PAGES_A_ROW, -(-len(drawn.kinds) // PAGES_A_ROW), left, -4.2, square=True)
     _draw_table(panels[1], followed, [slot // pages for slot in paged.slots[followed][::pages]])
     figure.supxlabel(
         "left: a colour for each request · full: tokens · faint: its next tokens go here\n"
-        f"hatched: reserved, never used · right: request {followed}, the others grey · blank: free"
+        f"hatched: reserved, never used · blank: free · right: request {followed} in black"
     )
     return figure
 
@@ -164,6 +178,6 @@ def _draw_table(axes: Axes, followed: int, table: Sequence[int]) -> None:
     for index, page in enumerate(table):
         y, (row, column) = 4.5 + 3 * index, divmod(page, PAGES_A_ROW)
         note(axes, 2.5 - TABLE_WIDTH, y + 1.1, index, "right")
-        box(axes, 3 - TABLE_WIDTH, y, 4.5, 2.2, style.SEQUENCES[0], page)
+        box(axes, 3 - TABLE_WIDTH, y, 4.5, 2.2, style.INK, page)
         tail, head = (7.6 - TABLE_WIDTH, y + 1.1), (column + 0.5, row + 0.5)
         arrow(axes, tail, head, color=style.INK, shrinkB=3)

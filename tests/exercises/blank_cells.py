@@ -5,12 +5,19 @@ from itertools import count
 
 from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.exercise import compiled
+from pa_tutorial.exercises.reader_files import made
 
 IMPORTS = "import math\nfrom numba import cuda, float32, int32, uint32\nWARP_SIZE = 32\n"
 NUMBERS = count(1)
 
 
 def function_of(blank: Blank, text: str, **names: object) -> Callable:
-    """The blank's function from a text; names: what else the notebook has, such as constants."""
+    """The blank's function from a text; names: what else the notebook has, such as constants.
+
+    A notebook of pages has the names of pages.py.
+    """
+    if blank.file == "pages":
+        ours = vars(made("pages")).items()
+        names = {name: one for name, one in ours if not name.startswith("_")} | names
     exec(compiled(IMPORTS + text, f"<cell {next(NUMBERS)}>"), names)
     return names[blank.function]

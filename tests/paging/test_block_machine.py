@@ -12,9 +12,10 @@ from typing import ClassVar
 import pytest
 
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
-from pa_tutorial.paging.block_table import Appended, BlockTable
+from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.errors import OutOfBlocks
 from pa_tutorial.paging.layouts import PAD_SLOT
+from pa_tutorial.paging.pages import Appended
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from tests.paging.block_helpers import require_balanced, snapshot
 

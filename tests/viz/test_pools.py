@@ -40,7 +40,7 @@ def num_red(figure: Figure) -> int:
 
 def test_a_right_pool_is_without_a_mark() -> None:
     title, *words = drawn(frame())
-    assert title == "Your pool and tables are right"
+    assert title == "All blocks and tables are right"
     assert [word for word in words if "not" in word or "right" in word] == []
 
 
@@ -64,7 +64,7 @@ def test_a_mistake_of_bookkeeping_is_said_below_its_block(mistake: str) -> None:
     if mistake == "a stale table":
         words = "in a,\nnot a, b"
     found = drawn(yours)
-    assert found[0].startswith("Wrong, in red: ")
+    assert found[0].endswith(" wrong (red)")
     assert words in found
 
 
@@ -93,7 +93,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_whatever_a_wrong_function_left_is_drawn(kind: str) -> None:
-    assert drawn(HOSTILE[kind])[0].startswith("Wrong, in red: ")
+    assert drawn(HOSTILE[kind])[0].endswith(" wrong (red)")
 
 
 def test_other_sequences_than_the_right_ones_are_drawn() -> None:
@@ -127,8 +127,9 @@ def test_alone_the_right_pool_is_the_goal() -> None:
 
 
 def test_a_long_title_with_any_characters_can_be_read() -> None:
-    title = "append_token: `$x_{` is in 2 tables, and its reference count is 1; " * 4
-    assert drawn(frame(free=FREE[:3]), title)[0].replace("\n", " ") == title.strip()
+    title = "append_token: `$x_{` is in 2 tables, and its reference count is 1; " * 3 + "etc."
+    heading = drawn(frame(free=FREE[:3]), title)[0].replace("\n", " ")
+    assert heading == f"{title.strip()}: 1 block is wrong (red)"
 
 
 def test_a_pool_of_the_notebooks_is_drawn() -> None:

@@ -45,13 +45,13 @@ def test_right_weights_are_without_a_mark() -> None:
 
 def test_weights_that_must_be_zero_are_counted() -> None:
     title, _ = drawn(masked(4))
-    assert title == "Not 0, but must be: 3 weights of yours, in red"
-    assert drawn(changed(1e-3, 0, 5))[0].startswith("Not 0, but must be: 1 weight of")
+    assert title == "3 weights that must be 0 are not (red)"
+    assert drawn(changed(1e-3, 0, 5))[0].startswith("1 weight that must be 0 is not")
 
 
 def test_nan_is_said_before_anything_else() -> None:
     title, words = drawn(changed(math.nan, 1, 2))
-    assert title == "1 weight of yours: NaN"
+    assert title == "1 weight is NaN"
     assert "NaN" in words
 
 
