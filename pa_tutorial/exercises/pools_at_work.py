@@ -46,10 +46,8 @@ class PoolAtWork:
             for name, (text, table) in before.items()
         }
         self.texts = {name: text for name, (text, _) in before.items()}
-        self.held = {}
         if named is not None:
             self.pool.named = dict(named)
-            self.held = {block: text.encode() for text, block in named.items()}
 
     # The operations
 
@@ -256,8 +254,9 @@ class PoolAtWork:
         from pa_tutorial.viz.blocks import frame_of  # only for a picture
 
         parts = {name: (one.tokens, one.blocks) for name, one in self.sequences.items()}
-        pool = self.pool
-        return frame_of("", self.size, pool.ref_counts, parts, self.held, pool.free_blocks)
+        pool, named = self.pool, getattr(self.pool, "named", {})
+        cached = {block: text.encode() for text, block in named.items()}
+        return frame_of("", self.size, pool.ref_counts, parts, cached, pool.free_blocks)
 
     def play(self, operations: Sequence[str]) -> None:
         """The operations: an act, a sequence, and with what, as in "write a THE CAT"."""
