@@ -187,11 +187,18 @@ def draw_pools(frames: Mapping[str, Frame], title: str = "") -> Figure:
     """
     right, yours = frames["right"], frames.get("yours")
     blocks = blocks_to_draw(yours or right, right)
-    panels = [Panel(f"right: {right.caption}" if yours else right.caption, right, right)]
     if yours is None:
-        return _draw_panels(panels, blocks, goal(title or right.caption))
-    panels.insert(0, Panel(f"yours: {yours.caption}", yours, right))
+        alone = Panel(right.caption, right, right)
+        return _draw_panels([alone], blocks, goal(title or right.caption))
+    panels = [
+        Panel(whose("yours", yours), yours, right),
+        Panel(whose("right", right), right, right),
+    ]
     return _draw_panels(panels, blocks, compared(title, in_short(panels[0])))
+
+
+def whose(words: str, one: Frame) -> str:
+    return f"{words}: {one.caption}" if one.caption else words
 
 
 @style.styled
@@ -235,12 +242,14 @@ def num_blocks_of(yours: Frame, right: Frame) -> int:
 
 
 def blocks_to_draw(yours: Frame, right: Frame) -> list[int]:
-    """All blocks of a small pool; of a large one those that differ, then those in a table."""
+    """All blocks of a small pool; of a large one those that differ, then those in a table. The null
+    block only if it does."""
 
     def rank(block: int) -> tuple[bool, bool]:
         return not differs(block, yours, right), block not in yours.owners | right.owners
 
-    return sorted(sorted(range(num_blocks_of(yours, right)), key=rank)[:MOST_BLOCKS])
+    first = 0 if differs(NULL_BLOCK, yours, right) else 1
+    return sorted(sorted(range(first, num_blocks_of(yours, right)), key=rank)[:MOST_BLOCKS])
 
 
 def differs(block: int, one: Frame, other: Frame) -> bool:
@@ -301,13 +310,17 @@ def what_is_wrong(block: int, one: Frame, right: Frame) -> str:
         return "in a table,\nbut free"
     if not num_free and not owners and (right.num_free(block) or block in right.owners):
         return "lost: not free,\nin no table"
-    if owners != right.owners.get(block, ()):
-        return f"in {tables_in_words(owners)},\nnot {tables_in_words(right.owners.get(block, ()))}"
-    return ""
+    others = right.owners.get(block, ())
+    if owners == others:
+        return ""
+    if not others:
+        return "must be free"
+    return f"not in\n{whose_table(others)}" if not owners else f"must be in\n{whose_table(others)}"
 
 
-def tables_in_words(names: Sequence[str]) -> str:
-    return ", ".join(name[:2] for name in names[:3]) or "no table"
+def whose_table(names: Sequence[str]) -> str:
+    short = [name[:2] for name in names[:3]]
+    return f"{short[0]}'s table" if len(short) == 1 else f"tables {', '.join(short)}"
 
 
 def _draw_table(axes: Axes, y: float, name: str, panel: Panel) -> None:

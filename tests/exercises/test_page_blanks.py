@@ -113,7 +113,7 @@ def test_a_wrong_pool_is_drawn_beside_the_right_one(shown: list) -> None:
     blank = all_blanks()["store"]
     attempt("store", function_of(blank, blank.wrong[0].made_in(blank.source)))
     (picture,) = shown
-    assert "in red" in picture.figure.get_suptitle()
+    assert "wrong (red)" in picture.figure.get_suptitle()
 
 
 def test_a_right_pool_is_not_drawn_and_an_unwritten_one_is_the_goal(shown: list) -> None:
