@@ -2,10 +2,12 @@
 
 import pytest
 
-from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER, STORIES
+from pa_tutorial.checks import block_manager_check, prefix_cache_check
+from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
 from pa_tutorial.checks.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.engine_check import ENGINE, SCENES
 from pa_tutorial.checks.ladder import STAGES
+from pa_tutorial.checks.prefix_cache_check import PREFIX_CACHE
 from tests.cache_trials import CACHE_WRITES
 from tests.distributed_trials import DISTRIBUTED
 from tests.profiles import QUICK
@@ -77,7 +79,7 @@ def test_wrong_example_has_its_place(example: WrongExample) -> None:
 def test_there_is_a_wrong_example_for_every_stage_and_no_two_have_one_name() -> None:
     caught_in = {stage for example in EXAMPLES for stage, _ in example.fails}
     trials = {CACHE_WRITES, TRITON_LAUNCH, DISTRIBUTED}
-    assert caught_in == {*STAGES, BLOCK_MANAGER, ENGINE, SIMT, *trials}
+    assert caught_in == {*STAGES, BLOCK_MANAGER, PREFIX_CACHE, ENGINE, SIMT, *trials}
     assert len({example.name for example in EXAMPLES}) == len(EXAMPLES)
 
 
@@ -85,8 +87,10 @@ def test_there_is_a_wrong_example_for_every_stage_and_no_two_have_one_name() -> 
 LADDER = "test_ladder.py::test_stage_is_right[{stage}-{case}]"
 FAULT = "test_the_right_check_finds_the_fault_at_the_right_line[{case}]"
 RIGHT = "test_the_answer_is_right_and_no_check_cries_wolf[{case}-together]"
+STORY = "test_our_pages_tell_the_story_as_plain_lists_do"
 SEEN_BY = {
-    BLOCK_MANAGER: "test_stories.py::test_block_manager_tells_the_story_as_plain_lists_do[{case}]",
+    BLOCK_MANAGER: f"test_stories.py::{STORY}[{{case}}]",
+    PREFIX_CACHE: f"test_stories.py::{STORY}[{{case}}]",
     ENGINE: "test_scenes.py::test_engine_plays_the_scene_as_each_request_alone[{case}]",
     CACHE_WRITES: "test_quantization.py::test_every_trial_finds_nothing_wrong[{case}]",
     TRITON_LAUNCH: "test_triton_decode.py::test_every_trial_finds_nothing_wrong[{case}]",
@@ -120,7 +124,8 @@ def test_sweep_over_all_cases(example: WrongExample, record_property) -> None:
     else:
         stages = [(s, c) for s in STAGES.values() for c in CASES.values() if s.is_checked_on(c)]
         pairs = [(stage.name, case.id) for stage, case in stages]
-        pairs += [(BLOCK_MANAGER, story) for story in STORIES]
+        pairs += [(BLOCK_MANAGER, story) for story in block_manager_check.STORIES]
+        pairs += [(PREFIX_CACHE, story) for story in prefix_cache_check.STORIES]
         pairs += [(ENGINE, scene) for scene in SCENES]
     pairs = tuple(dict.fromkeys((*pairs, *example.passes, *example.fails)))  # trials, too
     with applied(example):

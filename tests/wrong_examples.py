@@ -40,6 +40,7 @@ import numpy as np
 
 from pa_tutorial.checks.block_manager_check import BLOCK_MANAGER
 from pa_tutorial.checks.engine_check import ENGINE
+from pa_tutorial.checks.prefix_cache_check import PREFIX_CACHE
 from pa_tutorial.exercises.changed_line import with_changed_line
 from pa_tutorial.kernels.sources import FILES
 from pa_tutorial.kernels.template import FLOAT8
@@ -186,8 +187,8 @@ class Outcome:
 def run_cases(pairs: tuple[tuple[str, str], ...]) -> dict[tuple[str, str], Outcome]:
     """Run (stage, case) pairs on whatever our packages are now.
 
-    Also ("block_manager", story), ("engine", scene), ("simt", kernel), and the trials of
-    "cache_writes", "triton_launch" and "distributed".
+    Also ("block_manager", story), ("prefix_cache", story), ("engine", scene), ("simt", kernel), and
+    the trials of "cache_writes", "triton_launch" and "distributed".
     """
     return {(stage, case_id): run_case(stage, case_id) for stage, case_id in pairs}
 
@@ -202,6 +203,10 @@ def run_case(stage: str, case_id: str) -> Outcome:
     if stage == BLOCK_MANAGER:
         checks = importlib.import_module("pa_tutorial.checks.block_manager_check")
         trial = checks.story_trial(case_id)
+    elif stage == PREFIX_CACHE:
+        trial = importlib.import_module("pa_tutorial.checks.prefix_cache_check").prefix_trial(
+            case_id
+        )
     elif stage == ENGINE:
         trial = importlib.import_module("pa_tutorial.checks.engine_check").scene_trial(case_id)
     else:  # the stages before it are changed too, and would take as long again

@@ -50,10 +50,11 @@ def listed(names: Iterable[str]) -> str:
     return " and ".join(names)
 
 
-def one_of(blocks: list[int]) -> str:
-    if not blocks:
-        return "a block"
-    return f"block {blocks[0]}" if len(blocks) == 1 else f"one of the blocks {blocks}"
+def these(blocks: list[int], number: int) -> str:
+    """So many of these blocks."""
+    if not 0 < len(blocks) <= number:
+        return f"{number} of the blocks {blocks}" if blocks else plural(number, "block")
+    return f"block {blocks[0]}" if len(blocks) == 1 else f"blocks {blocks}"
 
 
 def plural(number: int, what: str) -> str:
@@ -299,14 +300,15 @@ class PagesAtWork:
         left, gained = sorted(had - has), sorted(has - had)
         kept = [block for block in left if owners(block, after)]
         if free < unused:
-            why = f"{one_of(left)} is in no table, but isn't free: its reference count is too high"
+            lost = these(left, unused - free)
+            why = f"{lost} left the tables but didn't become free: a reference count is too high"
         elif kept:
             others = listed(owners(kept[0], after))
             why = f"block {kept[0]} is free, although {others} has it: a reference was lost"
         elif gained:
-            why = f"{one_of(gained)} was allocated to {changed}, but is still free"
+            why = f"{changed} was given {these(gained, free - unused)}, still among the free ones"
         else:
-            why = f"{one_of(left)} was freed twice"
+            why = f"freed twice: {these(left, free - unused)}"
         raise AnswerError(f"{why} (num_free is {free}; {plural(unused, 'block')} are in no table)")
 
     def _require_reads(self) -> None:

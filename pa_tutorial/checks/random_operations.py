@@ -66,14 +66,16 @@ def shortest_failure(make_pages: MakePages, name: str = "Pages") -> str:
                 settings=settings,
                 random=Random(0),
             )
+        told = what_fails(make_pages, block_size, shortest)
     except hypothesis.errors.NoSuchExample:
         return ""
     except hypothesis.errors.Flaky:
+        told = None
+    if told is None:
         return (
             f"{name}: the same operations go wrong only sometimes. Does anything outlive an object "
             "of Pages, such as a list that all of them share?"
         )
-    told = what_fails(make_pages, block_size, shortest)
     return f"{name}: wrong, in a pool of {NUM_BLOCKS} blocks of {block_size} tokens:\n{told}"
 
 

@@ -87,6 +87,7 @@ def slots_marked(reservations: list[tuple[int, int]], size: int, num_slots: int)
 
 # What a request wastes ----------------------------------------------------------------------------
 
+KINDS = "tokens", "later", "never"
 _KINDS = "Each slot that it holds has a token, will have one, or never will."
 WASTE_CASES = (
     # name, what it isolates, what its failure means, slots, tokens, tokens at its end
@@ -104,7 +105,11 @@ def other_request(rng: np.random.Generator, _: str, *lens: int) -> tuple:
 
 
 def waste_run(pages: SimpleNamespace, *numbers: int) -> Tensor:
-    return torch.tensor(whole_numbers(called(pages.waste_of, *numbers), 3))
+    found, right = whole_numbers(called(pages.waste_of, *numbers), 3), slots_one_by_one(*numbers)
+    for name, one, wanted in zip(KINDS, found, right.tolist(), strict=True):
+        if one != wanted:
+            raise AnswerError(f"{name} should be {wanted}, is {one}")
+    return torch.tensor(found)
 
 
 def slots_one_by_one(num_slots: int, num_tokens: int, final_len: int) -> Tensor:
@@ -153,9 +158,15 @@ STORE_CASES = (
     ("two prompts", "one of them fills its blocks", _STORE, 6, ((0, 8), (1, 3))),
     ("a token more", "it fits into the last block", _STORE, 6, ((0, 6), (1, 3), (0, 7))),
     ("a new block", "the last block was full", _STORE, 6, ((0, 8), (1, 3), (0, 9), (1, 4))),
-    ("no room", "one block is free, two are needed", _STORE, 4, ((0, 9), (1, 6))),
-    ("no room to grow", "none is free, and one is needed", _STORE, 3, ((0, 8), (1, 4), (0, 9))),
-    ("the last block", "exactly as many are free", _STORE, 3, ((0, 4), (1, 8))),
+    ("a prompt without room", "one block is free, two are needed", _STORE, 4, ((0, 9), (1, 6))),
+    (
+        "a token without room",
+        "none is free, and one is needed",
+        _STORE,
+        3,
+        ((0, 8), (1, 4), (0, 9)),
+    ),
+    ("taking the last block", "exactly as many are free", _STORE, 3, ((0, 4), (1, 8))),
 )
 
 
@@ -169,25 +180,23 @@ def store_run(pages: SimpleNamespace, blocks: int, calls: Calls) -> Tensor:
     memory, sizes = pages.Blocks(blocks * BLOCK_SIZE, BLOCK_SIZE), Counter()
     for number, num_tokens in calls:
         before, free = {n: [*table] for n, table in memory.tables.items()}, [*memory.free_blocks]
-        needed = len(range(0, num_tokens, BLOCK_SIZE)) - sizes[number]
+        lacks = len(range(0, num_tokens, BLOCK_SIZE)) - sizes[number]
         has_room = pages.store(memory, number, num_tokens)
         call = f"store(memory, {number}, {num_tokens})"
         if not isinstance(has_room, bool):
             raise AnswerError(f"{call} returned {has_room!r:.60}; it must return True or False")
-        if has_room != (needed <= len(free)):
-            words = f"{needed} more are needed, {len(free)} free"
-            raise AnswerError(f"{call} returned {has_room}, though of its blocks {words}")
+        if has_room != (lacks <= len(free)):
+            words = f"blocks that request {number} lacks: {lacks}; free: {len(free)}"
+            raise AnswerError(f"{call} returned {has_room}; {words}")
         if has_room:
-            sizes[number] += needed
+            sizes[number] += lacks
             require_kept(memory, number, before)
         elif (memory.tables, memory.free_blocks) != (before, free):
             raise AnswerError(f"{call} returned False, and has changed {changed(memory, before)}")
         require_one_place(memory, blocks)
-        for one, enough in sizes.items():
-            if (found := len(memory.tables.get(one, []))) < enough:
-                raise AnswerError(
-                    f"after {call}, request {one} has {found} blocks; it needs {enough}"
-                )
+        if (found := len(memory.tables.get(number, []))) != sizes[number]:
+            words = f"for {num_tokens} tokens it must be {sizes[number]}"
+            raise AnswerError(f"after {call}, its table has length {found}; {words}")
     return torch.tensor([enough for _, enough in sorted(sizes.items())])
 
 
@@ -277,10 +286,17 @@ def drawn(memory: Any, num_tokens: dict[int, int]) -> "Frame":
 _YOUNGEST = "The youngest running request gives up its blocks, and waits in front of the others."
 PREEMPT_CASES = (
     # name, what it isolates, what its failure means, running, waiting, blocks of each
-    ("three run, two wait", "the youngest is the last of them", _YOUNGEST, [0, 1, 2], [3, 4], 2),
-    ("another order", "numbers don't say who is older", _YOUNGEST, [2, 5, 1], [3], 3),
-    ("nobody waits", "it waits alone", _YOUNGEST, [0, 1], [], 1),
-    ("one runs", "nobody is left running", _YOUNGEST, [4], [5, 6], 2),
+    (
+        "preempting one of three",
+        "the youngest is the last of them",
+        _YOUNGEST,
+        [0, 1, 2],
+        [3, 4],
+        2,
+    ),
+    ("preempting out of order", "numbers don't say who is older", _YOUNGEST, [2, 5, 1], [3], 3),
+    ("preempting with an empty queue", "it waits alone", _YOUNGEST, [0, 1], [], 1),
+    ("preempting the only one", "no request is left running", _YOUNGEST, [4], [5, 6], 2),
 )
 
 
@@ -339,9 +355,7 @@ def preempt_drawn(
 
 CASES = {
     "find_gap": graded(GAP_CASES, gap_run, slots_marked, ("slot",), other_pool),
-    "waste_of": graded(
-        WASTE_CASES, waste_run, slots_one_by_one, ("tokens|later|never",), other_request
-    ),
+    "waste_of": graded(WASTE_CASES, waste_run, slots_one_by_one, ("kind",), other_request),
     "num_blocks": graded(BLOCKS_CASES, blocks_run, blocks_one_by_one, ("blocks",), other_tokens),
     "store": graded(
         STORE_CASES,

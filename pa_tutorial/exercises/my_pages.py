@@ -5,36 +5,20 @@
     mine = my_pages(release, fork) # with these in it, too
     save_pages(release, fork)      # at the end of a notebook
 
-The file lies beside my_kernel/, and is plain Python. YOURS in it names the functions that are the
-reader's; all others are ours.
+The file lies beside my_kernel/. It is plain Python, so `python -m pa_tutorial.checks block_manager
+my_pages.py` runs it. YOURS in it names the functions that are the reader's; all others are ours.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 from pa_tutorial.exercises.ours import readers
 from pa_tutorial.exercises.reader_files import made
-from pa_tutorial.exercises.saved_files import (
-    PAGES,
-    place_of,
-    sources_in,
-    spoken,
-    text_in,
-)
-from pa_tutorial.exercises.saving import (
-    MyKernelError,
-    lacks,
-    raised_in_one_line,
-    save_functions,
-    saved_sources,
-    set_aside,
-)
+from pa_tutorial.exercises.saved_files import PAGES, place_of, spoken
+from pa_tutorial.exercises.saving import save_functions, saved_sources, set_aside
 from pa_tutorial.exercises.together import helpers_of
-from pa_tutorial.exercises.whose import how_many, whose
+from pa_tutorial.exercises.whose import how_many
 from pa_tutorial.kernels.sources import Source
-
-__all__ = ["MyKernelError", "load", "my_pages", "save_pages", "saved_pages"]
 
 
 def my_pages(*functions: Callable) -> ModuleType:
@@ -45,14 +29,18 @@ def my_pages(*functions: Callable) -> ModuleType:
     my_pages_1.py. Raises KernelFileError for one of these functions that can't take the place of
     ours.
     """
-    say = () if functions else (print, set_aside)
-    if not functions and not place_of(PAGES).exists():
-        print(f"There is no {place_of(PAGES).name} yet: {of_pages([])}.")
-    found = saved_pages(*say)
-    if not functions and found:
-        print(f"{spoken(place_of(PAGES))}: {of_pages(found)}.")
-    mine = {name: one for name, one in with_helpers(functions).items()}
-    return made(PAGES, ((PAGES, tuple({**found, **mine}.values())),))
+    found = saved_pages() if functions else told_whose()
+    mine = {**found, **with_helpers(functions)}
+    return made(PAGES, ((PAGES, tuple(mine.values())),))
+
+
+def told_whose() -> dict[str, Source]:
+    """What was saved; prints what of it can't be used, and how many functions are theirs."""
+    path = place_of(PAGES)
+    words = spoken(path) if path.exists() else f"There is no {path.name} yet"
+    found = saved_pages(print, set_aside)
+    print(f"{words}: {how_many(PAGES, {PAGES: found})}.")
+    return found
 
 
 def save_pages(*functions: Callable) -> None:
@@ -74,22 +62,3 @@ def with_helpers(functions: tuple[Callable, ...]) -> dict[str, Callable]:
 def saved_pages(*say_and_mend: Callable) -> dict[str, Source]:
     """The reader's functions that were saved and can be used: see saved_sources."""
     return saved_sources([PAGES], vars(made(PAGES)), *say_and_mend).get(PAGES, {})
-
-
-def of_pages(theirs: object) -> str:
-    return how_many(PAGES, {PAGES: theirs})
-
-
-def load(path: str | Path) -> ModuleType:
-    """A saved file as a namespace, all that it has in the place of ours; prints whose it is.
-
-    Raises MyKernelError or KernelFileError, with one line, if it is damaged or lacks something.
-    """
-    path = Path(path)
-    text = text_in(path)
-    theirs = sources_in(text, path)
-    if missing := lacks(text, PAGES):
-        raise MyKernelError(f"{path} isn't complete: it lacks {', '.join(missing)}.")
-    print(f"{path}: {whose(PAGES, theirs)}")
-    with raised_in_one_line(f"{path} can't be executed"):
-        return made(PAGES, ((PAGES, (Source(text, str(path), 1),)),))

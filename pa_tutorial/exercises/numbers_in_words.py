@@ -26,7 +26,7 @@ def first_element(wrong: Comparison, axes: tuple[str, ...]) -> str:
     found, wanted = actual[index := first_wrong_in(actual, expected, wrong.bound)], expected[index]
     names = [name_place(axis, place) for axis, place in zip(axes, (*row, index), strict=True)]
     what = ", ".join(names) if wrong.expected.size > 1 else "it"
-    found, wanted = told_apart(found, wanted, 3)
+    found, wanted = told_apart(found, wanted, 3 if wrong.bound else 7)
     return f"{what} should be {wanted}, is {found}"
 
 

@@ -124,14 +124,14 @@ def seen(blank: Blank, function: Callable, trial: Trial, place: object) -> dict[
 
 
 def draw(blank: Blank, shown: dict[str, Any], trial: Trial, is_right: bool) -> Any:
-    return picture(blank, shown)
+    return picture(blank, shown, f"After {trial.name}")
 
 
 def draw_goal(blank: Blank, trial: Trial) -> Any:
-    return picture(blank, {"right": trial.drawn(None)}, f"The goal: {trial.name}")
+    return picture(blank, {"right": trial.drawn(None)}, f"The goal, after {trial.name}")
 
 
-def picture(blank: Blank, shown: dict[str, Any], title: str = "") -> Any:
+def picture(blank: Blank, shown: dict[str, Any], title: str) -> Any:
     kind, *names = blank.picture.split()  # of weights: what rows and columns count
     if kind == "pool":
         from pa_tutorial.viz.blocks import draw_pools

@@ -108,8 +108,21 @@ class Blocks:
         self.free_blocks = list(range(num_slots // block_size, 0, -1))  # the last is taken next
         self.tables: dict[int, list[int]] = {}  # number of a request -> its blocks
 
+    def store(self, number: int, num_tokens: int) -> bool:
+        """False if there is no room."""
+        return store(self, number, num_tokens)
+
     def release(self, number: int) -> None:
         self.free_blocks += self.tables.pop(number)
+
+    def needs(self, number: int, num_tokens: int) -> int:
+        """Slots, the last block's included."""
+        return num_blocks(num_tokens, self.block_size) * self.block_size
+
+    def places(self, number: int) -> list[int]:
+        """Of its slots in a drawing of the pool; block 1 comes first."""
+        size, blocks = self.block_size, self.tables[number]
+        return [place for b in blocks for place in range(b * size - size, b * size)]
 
 
 def store(memory: Blocks, number: int, num_tokens: int) -> bool:
@@ -357,7 +370,7 @@ def merge(one: Part, other: Part) -> Part:
 def tokens_of_block(block_idx: int, seq_lens: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
     token = block_idx * block_size + torch.arange(block_size)
     is_token = token < seq_lens[:, None]
-    return token, is_token  # [block_size] int64, [num_seqs, block_size] bool
+    return token, is_token
 
 
 def empty_part(shape: tuple[int, ...], head_size: int) -> Part:
@@ -397,4 +410,4 @@ def paged_attention(
         v = v.masked_fill(~is_token[:, None, :, None], 0.0)  # 0 times NaN would be NaN
         part = merge(part, part_of(qk, v))
     out = part.acc / part.l[..., None]
-    return out.flatten(1, 2).to(q.dtype)  # out: [num_seqs, num_kv_heads, group, head_size]
+    return out.flatten(1, 2).to(q.dtype)

@@ -16,7 +16,20 @@ from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from pa_tutorial.viz import style
-from pa_tutorial.viz.drawing import LARGE, arrow, board, box, cell, frame, note, plural, write
+from pa_tutorial.viz.drawing import (
+    LARGE,
+    are,
+    arrow,
+    board,
+    box,
+    cell,
+    compared,
+    frame,
+    goal,
+    note,
+    plural,
+    write,
+)
 
 Number = int | str  # a short text if it isn't a whole number
 MOST_NUMBERS = 1_000  # of a list; a wrong loop may have made more
@@ -128,150 +141,115 @@ def letter(token: Number) -> str:
 
 
 GAP = 0.7  # between blocks, in cells
-ROW = 2.2  # height of a row of blocks
+POOL = 18.8  # the width of a row of blocks, in cells
+MOST_SLOTS, MOST_BLOCKS, MOST_TABLES, MOST_ENTRIES = 16, 16, 8, 6  # that are drawn
 HUE = style.SEQUENCES[0]
 PALE = style.lighter(HUE, 0.55)
 
 
-@style.styled
+@dataclass(frozen=True)
+class Panel:
+    """A frame beside the right one, which may be the same."""
+
+    caption: str
+    drawn: Frame
+    right: Frame
+
+    @property
+    def row_height(self) -> float:
+        """In cells: a block, its number, and two lines for what is wrong."""
+        return 2.2 if self.drawn is self.right else 3.4
+
+    @property
+    def tables(self) -> list[str]:
+        return [*dict.fromkeys((*self.drawn.tables, *self.right.tables))][:MOST_TABLES]
+
+    def height(self, num_rows: int) -> float:
+        return 1.1 + max(num_rows * self.row_height, 1.15 * len(self.tables))
+
+
 def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
-    """Per frame: every block of the pool, in two rows, and the block tables on the right.
+    """Per frame: every block of the pool, and the block tables on the right.
 
     A hue is a sequence; two hues in a cell mark a shared block. Hatched: a slot without a token in
     a block that is in use. Light: a block that is unused but still in the prefix cache.
     Below a block: its number, and its reference count if it is in use.
     """
-    num_blocks, size = max(len(frame.ref_counts) for frame in frames), frames[0].block_size
-    a_row = -(-num_blocks // 2)
-    heights = [1.5 + max(2 * ROW, 1.25 * len(frame.tables)) for frame in frames]
-    width = a_row * (size + GAP)
-    total = width + 9.5  # cells, the block tables included
-    figure, axes = style.new_figure(title, 0.35 + sum(heights) * (style.WIDTH - 0.3) / total)
-    board(axes, total, sum(heights), 0, 0, square=True)
-    y = 0.0
-    for one, height in zip(frames, heights, strict=True):
-        write(axes, 0, y + 0.75, one.caption, "left")
-        for number in range(len(one.ref_counts)):
-            row, column = divmod(number, a_row)
-            _draw_block(axes, column * (size + GAP), y + 1.35 + ROW * row, one, number)
-        for line, (name, blocks) in enumerate(one.tables.items()):
-            top = y + 1.35 + 1.25 * line
-            write(axes, width + 0.7, top + 0.5, name, weight="bold")
-            for index, number in enumerate(blocks):
-                cell(axes, width + 1.3 + 1.1 * index, top, hue(name), number)
-        y += height
-    return figure
+    blocks = range(max(len(one.ref_counts) for one in frames))
+    return _draw_panels([Panel(one.caption, one, one) for one in frames], blocks, title)
 
 
-def _draw_block(axes: Axes, x: float, y: float, moment: Frame, number: int) -> None:
-    """Its slots, then its number and reference count."""
-    count, tokens = moment.ref_counts[number], moment.tokens.get(number, ())
-    size = moment.block_size
-    for offset in range(size):
-        if offset < len(tokens):
-            _draw_token(axes, x + offset, y, moment.owners.get(number, ()), tokens[offset])
-        else:
-            cell(axes, x + offset, y, style.EMPTY, unused=count > 0)
-    color = style.INK if count else style.QUIET
-    frame(axes, x, y, size, 1, color, linewidth=0.8)
-    words = "null" if number == NULL_BLOCK else _in_words(count, bool(tokens))
-    write(axes, x + size / 2, y + 1.5, f"{number}: {words}", color=color)
-
-
-def _in_words(ref_count: int, is_known: bool) -> str:
-    unheld = "cached" if is_known else "free"
-    return plural(ref_count, "ref") if ref_count else unheld
-
-
-def _draw_token(
-    axes: Axes, x: float, y: float, owners: Sequence[str], token: Number, size: float | None = None
-) -> None:
-    """One slot: a stripe for every sequence whose token it is."""
-    colors = [hue(name) for name in owners] or [style.lighter(style.QUIET, 0.7)]
-    if len(colors) > 1:  # light, so that the letter is readable on all of them
-        colors = [style.lighter(color, 0.5) for color in colors]
-    height = 1 / len(colors)
-    for stripe, color in enumerate(colors):
-        box(axes, x, y + stripe * height, 1, height, color, edgecolor="none")
-    frame(axes, x, y, 1, 1, style.PAPER, linewidth=1.2)
-    ink = style.ink_on(colors[0]) if len(colors) == 1 else style.INK
-    write(axes, x + 0.5, y + 0.53, letter(token), color=ink, size=size)
-
-
-# A reader's pool beside the right one -------------------------------------------------------------
-
-POOL = 18.8  # the width of a row of blocks, in cells
-MOST_SLOTS, MOST_BLOCKS, MOST_TABLES, MOST_ENTRIES = 16, 16, 8, 6  # that are drawn
-
-
-@style.styled
 def draw_pools(frames: Mapping[str, Frame], title: str = "") -> Figure:
     """A reader's pool above the right one, what differs in red; the right one alone is the goal.
 
     frames  "yours" and "right"; yours may be of a wrong function
+    title   of which case they are; what is wrong is added
     """
     right, yours = frames["right"], frames.get("yours")
-    heading = title or (in_short(yours, right) if yours else right.caption)
-    if yours is None and not heading.startswith("The goal"):
-        heading = f"The goal: {heading}"
-    shown = {"yours": yours, "right": right} if yours else {"": right}
-    blocks, tables = blocks_to_draw(yours or right, right), tables_of([*shown.values()])
-    a_row = int(POOL / pitch_of(right))
-    rows = -(-len(blocks) // a_row)
-    lines = [3.4 if words == "yours" else 2.2 for words in shown]  # of words below a block
-    heights = [max(rows * line, 1.15 * len(tables)) for line in lines]
-    longest = max(
-        (len(table) for one in shown.values() for table in one.tables.values()), default=0
-    )
-    width, height = POOL + 2 + 1.1 * min(MOST_ENTRIES + 1, max(longest, 3)), sum(heights) + 2.2
-    figure, axes = style.new_figure("", 0.3 + 7 * height / width + 0.16 * (len(heading) // 88))
-    figure.suptitle(fill(heading, 88), parse_math=False, **style.TITLE)
+    blocks = blocks_to_draw(yours or right, right)
+    if yours is None:
+        alone = Panel(right.caption, right, right)
+        return _draw_panels([alone], blocks, goal(title or right.caption))
+    panels = [
+        Panel(whose("yours", yours), yours, right),
+        Panel(whose("right", right), right, right),
+    ]
+    return _draw_panels(panels, blocks, compared(title, in_short(panels[0])))
+
+
+def whose(words: str, one: Frame) -> str:
+    return f"{words}: {one.caption}" if one.caption else words
+
+
+@style.styled
+def _draw_panels(panels: Sequence[Panel], blocks: Sequence[int], title: str) -> Figure:
+    """One below the other; the blocks in rows, the tables on the right."""
+    pitch = max(4, min(panels[-1].right.block_size, MOST_SLOTS)) + GAP  # 4: for the words below
+    a_row = int(POOL / pitch)
+    num_rows = -(-len(blocks) // a_row)
+    tables = (table for panel in panels for table in panel.drawn.tables.values())
+    longest = min(MOST_ENTRIES + 1, max(3, *map(len, tables), 0))
+    height = sum(panel.height(num_rows) for panel in panels)
+    width = POOL + 2 + 1.1 * longest
+    figure, axes = style.new_figure("", 0.3 + 7 * height / width + 0.16 * (len(title) // 88))
+    figure.suptitle(fill(title, 88), parse_math=False, **style.TITLE)
     board(axes, width, height, square=True)
     top = 0.0
-    for (words, one), height in zip(shown.items(), heights, strict=True):
-        caption = ": ".join(filter(None, (words, one.caption)))
-        write(axes, 0, top + 0.4, caption, "left", size=LARGE, weight="bold", parse_math=False)
-        top += 1.1
+    for panel in panels:
+        write(axes, 0, top + 0.4, panel.caption, "left", size=LARGE - 1, parse_math=False)
         for index, block in enumerate(blocks):
             row, column = divmod(index, a_row)
-            place = column * pitch_of(right), top + row * height / rows
-            _draw_compared_block(axes, *place, block, one, right)
-        for line, name in enumerate(tables):
-            _draw_compared_table(axes, top + 1.15 * line, name, one, right)
-        top += height
+            _draw_block(axes, column * pitch, top + 1.1 + row * panel.row_height, block, panel)
+        for line, name in enumerate(panel.tables):
+            _draw_table(axes, top + 1.1 + 1.15 * line, name, panel)
+        top += panel.height(num_rows)
     return figure
 
 
-def pitch_of(one: Frame) -> float:
-    """From one block to the next, in cells; at least 4, for the words below a block."""
-    return max(4, min(one.block_size, MOST_SLOTS)) + GAP
-
-
-def in_short(yours: Frame, right: Frame) -> str:
-    """The title of a verdict without one."""
+def in_short(panel: Panel) -> str:
+    """What the picture shows."""
+    yours, right = panel.drawn, panel.right
     blocks = sum(differs(block, yours, right) for block in range(num_blocks_of(yours, right)))
-    tables = sum(
-        yours.tables.get(name) != right.tables.get(name) for name in tables_of([yours, right])
-    )
+    tables = sum(yours.tables.get(name) != right.tables.get(name) for name in panel.tables)
     words = [plural(blocks, "block")] * (blocks > 0) + [plural(tables, "table")] * (tables > 0)
-    return f"Wrong, in red: {' and '.join(words)}" if words else "Your pool and tables are right"
+    if not words:
+        return "all blocks and tables are right"
+    return f"{' and '.join(words)} {are(blocks + tables)} wrong (red)"
 
 
-def num_blocks_of(*frames: Frame) -> int:
-    return max(len(one.ref_counts) for one in frames)
-
-
-def tables_of(frames: Sequence[Frame]) -> list[str]:
-    return [*dict.fromkeys(name for one in frames for name in one.tables)][:MOST_TABLES]
+def num_blocks_of(yours: Frame, right: Frame) -> int:
+    return max(len(yours.ref_counts), len(right.ref_counts))
 
 
 def blocks_to_draw(yours: Frame, right: Frame) -> list[int]:
-    """All blocks of a small pool; of a large one those that differ, then those in a table."""
+    """All blocks of a small pool; of a large one those that differ, then those in a table. The null
+    block only if it does."""
 
     def rank(block: int) -> tuple[bool, bool]:
         return not differs(block, yours, right), block not in yours.owners | right.owners
 
-    return sorted(sorted(range(num_blocks_of(yours, right)), key=rank)[:MOST_BLOCKS])
+    first = 0 if differs(NULL_BLOCK, yours, right) else 1
+    return sorted(sorted(range(first, num_blocks_of(yours, right)), key=rank)[:MOST_BLOCKS])
 
 
 def differs(block: int, one: Frame, other: Frame) -> bool:
@@ -288,16 +266,15 @@ def count_of(block: int, one: Frame) -> Number | None:
     return one.ref_counts[block] if block < len(one.ref_counts) else None
 
 
-def _draw_compared_block(
-    axes: Axes, x: float, y: float, block: int, one: Frame, right: Frame
-) -> None:
+def _draw_block(axes: Axes, x: float, y: float, block: int, panel: Panel) -> None:
     """Its slots, its number and reference count; in red what isn't as in the right pool."""
+    one, right = panel.drawn, panel.right
     size = min(right.block_size, MOST_SLOTS)
     tokens, other = one.tokens.get(block, ()), right.tokens.get(block, ())
     for offset in range(size):
         if offset < len(tokens):
             owners = one.owners.get(block, ())
-            _draw_token(axes, x + offset, y, owners, tokens[offset], LARGE)
+            _draw_token(axes, x + offset, y, owners, tokens[offset])
         else:
             cell(axes, x + offset, y, style.EMPTY, unused=block in one.owners)
         if tokens[offset : offset + 1] != other[offset : offset + 1]:
@@ -317,7 +294,7 @@ def count_in_words(block: int, one: Frame) -> str:
     count = count_of(block, one)
     if count is None:
         return "missing"
-    if block == NULL_BLOCK and count == 0:
+    if block == NULL_BLOCK and block not in one.owners:
         return "null"
     if count == 0 and block not in one.owners:
         return "cached" if one.tokens.get(block) else "free"
@@ -333,17 +310,22 @@ def what_is_wrong(block: int, one: Frame, right: Frame) -> str:
         return "in a table,\nbut free"
     if not num_free and not owners and (right.num_free(block) or block in right.owners):
         return "lost: not free,\nin no table"
-    if owners != right.owners.get(block, ()):
-        return f"in {tables_in_words(owners)},\nnot {tables_in_words(right.owners.get(block, ()))}"
-    return ""
+    others = right.owners.get(block, ())
+    if owners == others:
+        return ""
+    if not others:
+        return "must be free"
+    return f"not in\n{whose_table(others)}" if not owners else f"must be in\n{whose_table(others)}"
 
 
-def tables_in_words(names: Sequence[str]) -> str:
-    return ", ".join(name[:2] for name in names[:3]) or "no table"
+def whose_table(names: Sequence[str]) -> str:
+    short = [name[:2] for name in names[:3]]
+    return f"{short[0]}'s table" if len(short) == 1 else f"tables {', '.join(short)}"
 
 
-def _draw_compared_table(axes: Axes, y: float, name: str, one: Frame, right: Frame) -> None:
-    """A table, what differs in red: a missing entry as an empty box, a wrong row's name too."""
+def _draw_table(axes: Axes, y: float, name: str, panel: Panel) -> None:
+    """What differs in red: a missing entry as an empty box, a wrong row's name too."""
+    one, right = panel.drawn, panel.right
     table, other, x = one.tables.get(name, ()), right.tables.get(name, ()), POOL + 1.9
     is_right = name in one.tables and name in right.tables and table == other
     look = {"weight": "bold", "size": LARGE, "color": style.INK if is_right else style.WRONG}
@@ -358,6 +340,19 @@ def _draw_compared_table(axes: Axes, y: float, name: str, one: Frame, right: Fra
     if (more := len(table) - MOST_ENTRIES) > 0:
         color = style.INK if table[MOST_ENTRIES:] == other[MOST_ENTRIES:] else style.WRONG
         write(axes, x + 1.1 * MOST_ENTRIES, y + 0.5, f"+{more}", "left", size=LARGE, color=color)
+
+
+def _draw_token(axes: Axes, x: float, y: float, owners: Sequence[str], token: Number) -> None:
+    """One slot: a stripe for every sequence whose token it is."""
+    colors = [hue(name) for name in owners] or [style.lighter(style.QUIET, 0.7)]
+    if len(colors) > 1:  # light, so that the letter is readable on all of them
+        colors = [style.lighter(color, 0.5) for color in colors]
+    height = 1 / len(colors)
+    for stripe, color in enumerate(colors):
+        box(axes, x, y + stripe * height, 1, height, color, edgecolor="none")
+    frame(axes, x, y, 1, 1, style.PAPER, linewidth=1.2)
+    ink = style.ink_on(colors[0]) if len(colors) == 1 else style.INK
+    write(axes, x + 0.5, y + 0.53, letter(token), color=ink, size=LARGE)
 
 
 @style.styled

@@ -61,6 +61,20 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def compared(case: str, finding: str) -> str:
+    """The title of a picture of yours beside the right one."""
+    return f"{case}: {finding}" if case else finding[0].upper() + finding[1:]
+
+
+def goal(what: str) -> str:
+    """The title of a picture of the right one alone."""
+    return what if what.startswith("The goal") else f"The goal: {what}"
+
+
 def span(numbers: Sequence[int]) -> str:
     """The numbers 4, 5, 6, 7 as 4–7."""
     first, last = numbers[0], numbers[-1]

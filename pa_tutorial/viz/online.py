@@ -17,7 +17,8 @@ from pa_tutorial.viz.drawing import add, arrow, board, box, note, plate, write
 def draw_trail(scores: Sequence[float], parts: Sequence[Part]) -> Figure:
     """m, l and the first element of acc after 0, 1, 2, … tokens."""
     new_maximum = [j for j, score in enumerate(scores) if score > parts[j].m][1:]
-    title = f"Tokens {' and '.join(map(str, new_maximum))} raise the maximum, so older sums shrink"
+    which = " and ".join(map(str, new_maximum))
+    title = f"Tokens {which} raise the maximum, so older sums shrink" if which else "No new maximum"
     figure, (top, middle, bottom) = style.new_figure(title, 4.6, nrows=3, sharex=True)
     tokens, end, last = range(len(scores)), len(scores) - 0.3, parts[-1]
     top.bar(tokens, scores, width=0.6, color=style.LOGITS)

@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
+from typing import Any, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.paging.reservations import (
-    MAX_LEN,
     Blocks,
     Contiguous,
     Request,
-    long_tailed_requests,
 )
-from pa_tutorial.paging.waste import NOBODY, Kind, MemoryMap, Simulation, memory_map_at
+from pa_tutorial.paging.waste import NOBODY, Kind, MemoryMap, memory_map_at
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, note, plate, write
 
@@ -33,22 +32,25 @@ KIND_STYLES = {
 
 
 @style.styled
-def draw_shares(runs: Mapping[str, Simulation]) -> Figure:
-    """One bar per run: what the slots are used for, on average while requests wait."""
-    tokens = [run.shares[Kind.TOKENS] for run in runs.values()]
+def draw_shares(results: Mapping[str, tuple[Sequence[float], float]]) -> Figure:
+    """One bar per run: what the slots are used for, on average while requests wait.
+
+    results  name -> the shares of the five kinds, in their order, and how many requests run at once
+    """
+    tokens = [shares[Kind.TOKENS] for shares, _ in results.values()]
     figure, axes = style.new_figure(
         f"Between {min(tokens):.1%} and {max(tokens):.1%} of the memory holds tokens, "
         "depending on how it is allocated",
-        0.6 + 0.55 * len(runs),
+        0.6 + 0.55 * len(results),
     )
-    for row, run in enumerate(runs.values()):
+    for row, (shares, at_once) in enumerate(results.values()):
         left = 0.0
-        for kind, share in run.shares.items():
+        for kind, share in zip(Kind, shares, strict=True):
             _draw_share(axes, row, left, share, kind)
             left += share
-        write(axes, 1.02, row, f"{run.mean_running:.1f} requests\nat once", "left")
-    axes.set_yticks(range(len(runs)), list(runs))
-    axes.set_ylim(len(runs) - 0.5, -0.5)
+        write(axes, 1.02, row, f"{at_once:.1f} requests\nat once", "left")
+    axes.set_yticks(range(len(results)), list(results))
+    axes.set_ylim(len(results) - 0.5, -0.5)
     axes.set_xlim(0, 1.003)
     axes.set_xticks([])
     axes.tick_params(length=0)
@@ -67,32 +69,48 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
     write(axes, left + share / 2, row, text, color=style.ink_on(color), bbox=behind)
 
 
+class NotebookServer(Protocol):
+    """What notebook 02 gives: `memory` has `places` of a request's slots, and `needs` slots."""
+
+    memory: Any
+    requests: Sequence[Request]
+    tokens: Sequence[int]
+    running: Sequence[int]
+    waiting: Sequence[int]
+
+
+def map_of(server: NotebookServer) -> MemoryMap:
+    owner = np.full(server.memory.num_slots, NOBODY)
+    kinds = np.full(server.memory.num_slots, Kind.FREE)
+    for number in server.running:
+        places = server.memory.places(number)
+        owner[places] = number
+        kinds[places] = Kind.INTERNAL
+        kinds[places[: server.requests[number].final_len]] = Kind.RESERVED
+        kinds[places[: server.tokens[number]]] = Kind.TOKENS
+    free = owner == NOBODY
+    if server.waiting:
+        first = server.waiting[0]
+        if server.memory.needs(first, server.tokens[first] + 1) <= free.sum():
+            kinds[free] = Kind.EXTERNAL
+    return MemoryMap(kinds, owner)
+
+
 @style.styled
-def draw_small_memory_map() -> Figure:
-    """The requests of notebook 02, 32 times shorter, so that each of 144 slots is visible, after
-    7 steps; each request has a hue and a number.
+def draw_servers(servers: Mapping[str, NotebookServer], num_steps: int) -> Figure:
+    """Every slot of small servers after that many steps; each request has a hue and a number.
 
     Full colour: it has a token. Faint: reserved for a token. Hatched: reserved but never used.
     Blank: free. Dots: free, but the next request doesn't fit into any gap.
     """
-    step, num_slots, longest = 7, 144, MAX_LEN // 32
-    requests = [
-        Request(-(-request.prompt_len // 32), -(-request.output_len // 32))
-        for request in long_tailed_requests(80, seed=0)
-    ]
-    maps = {
-        f"the maximum, {longest}": Contiguous(num_slots, "max", longest),
-        "exact length": Contiguous(num_slots, "oracle", longest),
-        "blocks of 8": Blocks(num_slots, 8),
-    }
-    maps = {name: memory_map_at(step, requests, memory) for name, memory in maps.items()}
+    maps = {name: map_of(server) for name, server in servers.items()}
     fit = [len(_requests_of(one)) for one in maps.values()]
     title = (
-        f"After {step} steps, the same memory holds {fit[0]}, {fit[1]} or {fit[2]} requests, "
-        "depending on how it is allocated"
+        f"After {num_steps} steps, the same memory holds {', '.join(map(str, fit[:-1]))} or "
+        f"{fit[-1]} requests, depending on how it is allocated"
     )
-    num_rows = num_slots // SLOTS_A_ROW
-    figure, panels = style.new_figure(title, 2.75, ncols=len(maps))
+    num_rows = max(-(-len(one.owner) // SLOTS_A_ROW) for one in maps.values())
+    figure, panels = style.new_figure(title, 0.95 + 0.15 * num_rows, ncols=len(maps))
     hues = hues_of(*maps.values())
     for axes, (name, drawn), count in zip(panels, maps.items(), fit, strict=True):
         _draw_slots(axes, drawn, SLOTS_A_ROW, hues)

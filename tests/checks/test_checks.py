@@ -75,7 +75,8 @@ def test_our_own_stage_is_not_run_in_the_place_of_another(monkeypatch) -> None:
     assert check("full_recompute", CountsAsFalse(), raises=False).passed == 0
     with pytest.raises(TypeError, match="function is None; it must be callable"):
         check("kv_cache", None, raises=False)
-    with pytest.raises(ValueError, match=r"'kvcache'.*kv_cache.*or block_manager or engine"):
+    others = "block_manager or prefix_cache or engine"
+    with pytest.raises(ValueError, match=rf"'kvcache'.*kv_cache.*or {others}"):
         check("kvcache", raises=False)
     with pytest.raises(ValueError, match="nothing has no cases to run"):
         run_trials("nothing", [], None)

@@ -8,11 +8,10 @@ from pa_tutorial.attention.paged import flatten_queries, paged_online
 from pa_tutorial.attention.tiny_lm import TinyLM, encode, load
 from pa_tutorial.checks.paged_tiny_lm import PagedTinyLM
 from pa_tutorial.checks.problem import SequenceProblem
-from pa_tutorial.paging.allocator import BlockAllocator
-from pa_tutorial.paging.block_table import BlockTable
+from pa_tutorial.exercises.pages import Pages
+from pa_tutorial.paging.block_pages import BlockPages
 from pa_tutorial.paging.errors import OutOfBlocks
 from pa_tutorial.paging.layouts import LAYOUTS
-from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 
 TEXT = "Modules are found, loaded and, if the loader is new, initialised"
 PROMPTS = [TEXT[:length] for length in range(1, 60, 3)]
@@ -24,7 +23,7 @@ def model() -> TinyLM:
 
 
 def paged(model: TinyLM, num_blocks: int = 64, block_size: int = 8, **options) -> PagedTinyLM:
-    return PagedTinyLM(model, BlockAllocator(num_blocks), block_size, **options)
+    return PagedTinyLM(model, Pages(num_blocks, block_size), **options)
 
 
 @pytest.mark.rest(keep=["plain-32"])
@@ -36,11 +35,11 @@ def paged(model: TinyLM, num_blocks: int = 64, block_size: int = 8, **options) -
 def test_tokens_of_20_prompts_are_equal_with_and_without_paging(model, block_size, layout) -> None:
     prompts = [encode(prompt) for prompt in PROMPTS]
     lm = paged(model, 2000 // block_size, block_size, layout=layout)
-    free = lm.allocator.num_free
+    free = lm.pages.num_free
     assert lm.cache.layout.name == layout
     for prompt, tokens in zip(prompts, lm.generate(prompts, 32), strict=True):
         assert torch.equal(tokens, model.generate(prompt, 32))
-    assert lm.allocator.num_free == free
+    assert lm.pages.num_free == free
 
 
 def require_scores(model: TinyLM, scores: Tensor, *texts: str) -> None:
@@ -53,18 +52,16 @@ def require_scores(model: TinyLM, scores: Tensor, *texts: str) -> None:
 def test_a_decode_step_does_prefill_in_chunks_of_any_size(model, chunks) -> None:
     text = "The with statement i"
     lm = paged(model)
-    table = lm.new_sequence()
     for tokens in encode(text).split(chunks):
-        scores = lm.step([table], [tokens])
+        scores = lm.step(["a"], [tokens])
     require_scores(model, scores, text)
 
 
 def test_prefill_and_decode_share_a_step_with_alibi() -> None:
     model = SequenceProblem("", "", "", num_heads=6, num_kv_heads=2, alibi=True).model()
     lm = paged(model)
-    old, new = lm.new_sequence(), lm.new_sequence()
-    lm.step([old], [encode("A lis")])
-    scores = lm.step([new, old], [encode("The class statement"), encode("t")])
+    lm.step(["old"], [encode("A lis")])
+    scores = lm.step(["new", "old"], [encode("The class statement"), encode("t")])
     require_scores(model, scores, "The class statement", "A list")
 
 
@@ -75,45 +72,34 @@ def test_a_known_prefix_is_not_computed_again(model) -> None:
         computed.append(len(q))
         return paged_online(q, *arguments)
 
-    lm = PagedTinyLM(model, PrefixCachingAllocator(64), 8, attention=counting)
-    first, second, *both = (lm.new_sequence() for _ in range(4))
+    lm = PagedTinyLM(model, BlockPages(64, 8), attention=counting)
     text = "A list is a mutable seq"
-    lm.step([first], [encode(text)])
-    lm.step([first], [encode("u")])  # the third block is full now
-    scores = lm.step([second], [encode(text + "u")])
+    lm.step(["first"], [encode(text)])
+    lm.step(["first"], [encode("u")])  # the third block is full now
+    scores = lm.step(["second"], [encode(text + "u")])
     assert computed == [23, 23, 1, 1, 1, 1]  # two layers: all of it, one token, only the last
-    assert second.blocks == first.blocks
+    assert lm.pages.table("second") == lm.pages.table("first")
     require_scores(model, scores, text + "u")
     texts = ("A class has a name", "A class has a base")  # a new prefix of two, in one step
-    scores = lm.step(both, [encode(text) for text in texts])
-    assert both[0].blocks[0] == both[1].blocks[0]
+    scores = lm.step(["one", "other"], [encode(text) for text in texts])
+    assert lm.pages.table("one")[0] == lm.pages.table("other")[0]
     require_scores(model, scores, *texts)
 
 
-def test_a_step_that_is_refused_changes_nothing(model) -> None:
+def test_a_step_with_bad_tokens_changes_nothing(model) -> None:
     lm = paged(model, num_blocks=5)
-    one, other = lm.new_sequence(), lm.new_sequence()
-    lm.step([one], [encode("A class")])
-    stranger = BlockTable(BlockAllocator(5), 8)
-    refused = (
-        ([one, other], [encode("x" * 9), encode("y" * 17)], OutOfBlocks, "free"),
-        ([one, other], [encode("x"), encode("")], ValueError, r"tokens has shape \[0\]"),
-        ([one, one], [encode("x"), encode("y")], ValueError, r"tables\[1\] is in the batch twice"),
-        ([one, stranger], [encode("x"), encode("y")], ValueError, r"tables\[1\] is from another"),
-        ([], [], ValueError, r"tables is \[\]; it must be at least one sequence"),
-    )
-    for tables, tokens, error, message in refused:
-        with pytest.raises(error, match=message):
-            lm.step(tables, tokens)
-        assert (one.num_tokens, other.num_tokens, lm.allocator.num_free) == (7, 0, 3)
-    require_scores(model, lm.step([one], [encode("e")]), "A classe")
+    lm.step(["a"], [encode("A class")])
+    with pytest.raises(ValueError, match=r"tokens has shape \[0\]"):
+        lm.step(["a", "b"], [encode("x"), encode("")])
+    assert (lm.seq_lens, lm.pages.num_free) == ({"a": 7}, 3)
+    require_scores(model, lm.step(["a"], [encode("e")]), "A classe")
 
 
 def test_blocks_are_given_back_when_generation_fails(model) -> None:
     lm = paged(model, num_blocks=3)
     with pytest.raises(OutOfBlocks):
         lm.generate([encode("A class"), encode("The")], 20)
-    assert lm.allocator.num_free == 2
+    assert lm.pages.num_free == 2
 
 
 @pytest.mark.parametrize("new", [0, 12])

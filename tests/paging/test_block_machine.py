@@ -12,9 +12,10 @@ from typing import ClassVar
 import pytest
 
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
-from pa_tutorial.paging.block_table import Appended, BlockTable
+from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.errors import OutOfBlocks
 from pa_tutorial.paging.layouts import PAD_SLOT
+from pa_tutorial.paging.pages import Appended
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from tests.paging.block_helpers import require_balanced, snapshot
 
@@ -166,7 +167,9 @@ class BlockMachine(stateful.RuleBasedStateMachine):
     def grow(self, sequence: Sequence, tokens: list[int]) -> bool:
         """Append and write, as a runner does it; False if there was no room."""
         table, pool = sequence.table, sequence.table.allocator
-        needed, free = table.blocks_needed(len(tokens)), pool.num_free
+        total = -(-(table.num_tokens + len(tokens)) // self.block_size)
+        needed = total - len(table.blocks) + (len(tokens) > 0 and table.must_copy)
+        free = pool.num_free
         appended = self.attempt(lambda: table.append(tokens), needed > free)
         if appended is None:
             return False

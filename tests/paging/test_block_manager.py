@@ -9,9 +9,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
-from pa_tutorial.paging.block_table import BlockTable, padded_block_tables
+from pa_tutorial.paging.allocator import NULL_BLOCK, Admission, BlockAllocator
+from pa_tutorial.paging.block_pages import BlockPages
+from pa_tutorial.paging.block_table import BlockTable
 from pa_tutorial.paging.errors import OutOfBlocks, TableTooLong, UnknownBlock, UseAfterFree
+from pa_tutorial.paging.pages import padded
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 from tests.paging.block_helpers import BLOCK_SIZE, sequence, snapshot, words
 
@@ -26,23 +28,6 @@ def test_the_block_that_was_freed_last_is_given_out_next(allocator_class) -> Non
     for block in (blocks[1], blocks[3]):
         pool.free(block)
     assert [pool.allocate(), pool.allocate()] == [blocks[3], blocks[1]]
-
-
-@BOTH
-@pytest.mark.parametrize("num_tokens", [0, 1, 4, 5])
-@pytest.mark.parametrize("more", [0, 1, 3, 4, 9])
-@pytest.mark.parametrize("forked", [False, True])
-def test_blocks_needed_are_the_blocks_that_an_append_takes(
-    allocator_class, num_tokens, more, forked
-) -> None:
-    pool = allocator_class(8)
-    table = sequence(pool, words(0, num_tokens))
-    if forked:
-        table.fork()
-    needed, free = table.blocks_needed(more), pool.num_free
-    appended = table.append(words(50, more))
-    assert free - pool.num_free == needed
-    assert len(appended.copies) == (forked and more > 0 and num_tokens % BLOCK_SIZE > 0)
 
 
 def test_swapping_in_copies_only_what_the_pool_does_not_have() -> None:
@@ -112,7 +97,7 @@ def test_operations_on_a_freed_sequence_are_refused(allocator_class) -> None:
     table.fork()
     table.free()
     before = snapshot(pool, table)
-    others = {"look_up": [7], "slide": 3, "move_to": pool, "blocks_needed": 1}
+    others = {"look_up": [7], "slide": 3, "move_to": pool}
     for operation, argument in others.items():
         with pytest.raises(UseAfterFree, match="the sequence was freed"):
             getattr(table, operation)(argument)
@@ -123,28 +108,53 @@ def test_operations_on_a_freed_sequence_are_refused(allocator_class) -> None:
 
 
 def test_tables_of_a_batch_are_padded_with_the_null_block() -> None:
-    pool = BlockAllocator(9)
-    tables = [sequence(pool, words(0, count)) for count in (9, 0, 4)]
-    for width, padded in ((None, 3), (3, 3), (5, 5)):
-        batch = padded_block_tables(tables, width)
+    tables = [[3, 1, 2], [], [4]]
+    for width, length in ((None, 3), (3, 3), (5, 5)):
+        batch = padded(tables, width)
         assert batch.dtype == torch.int32
-        assert batch.tolist() == [
-            table.blocks + [NULL_BLOCK] * (padded - len(table.blocks)) for table in tables
-        ]
-    assert padded_block_tables([]).shape == (0, 0)
-    assert padded_block_tables([], 4).shape == (0, 4)
-    assert padded_block_tables([sequence(pool, [])], 0).shape == (1, 0)
-    assert padded_block_tables(tables[1:2]).shape == (1, 0)
-
-
-def test_a_batch_that_does_not_fit_or_is_not_of_one_pool_is_refused() -> None:
-    pool = BlockAllocator(9)
-    tables = [sequence(pool, words(0, 9)), sequence(pool, [2])]
+        assert batch.tolist() == [[*row, *[NULL_BLOCK] * (length - len(row))] for row in tables]
+    assert padded([]).shape == (0, 0)
+    assert padded([], 4).shape == (0, 4)
+    assert padded([[]], 0).shape == (1, 0)
     with pytest.raises(TableTooLong, match="a table has 3 blocks, which don't fit"):
-        padded_block_tables(tables, 2)
-    for stranger in (sequence(BlockAllocator(9), [3]), BlockTable(pool, 2 * BLOCK_SIZE)):
-        with pytest.raises(ValueError, match="different pools or block sizes"):
-            padded_block_tables([*tables, stranger])
-    tables[1].free()
-    with pytest.raises(UseAfterFree, match="the sequence was freed"):
-        padded_block_tables(tables)
+        padded(tables, 2)
+
+
+# BlockPages
+
+
+def test_pages_know_sequences_by_their_names() -> None:
+    pages = BlockPages(9, BLOCK_SIZE)
+    assert pages.append("a", words(0, 6)).slots == [4, 5, 6, 7, 8, 9]
+    pages.fork("a", ("b", 1))
+    assert pages.append(("b", 1), [50]).copies == [(2, 3)]
+    assert pages.tables([("b", 1), "a"]).tolist() == [[1, 3], [1, 2]]
+    pages.table("a").append(7)  # a copy
+    assert pages.table("a") == [1, 2]
+    with pytest.raises(ValueError, match="new is 'a'; it must be a name that no sequence has"):
+        pages.fork(("b", 1), "a")
+    pages.free("a")
+    for operation in (pages.table, pages.free, pages.forget, lambda name: pages.fork(name, "c")):
+        with pytest.raises(KeyError):
+            operation("a")
+    assert pages.num_free == 6
+
+
+def test_a_new_sequence_that_is_refused_is_not_there() -> None:
+    pages = BlockPages(3, BLOCK_SIZE)
+    with pytest.raises(OutOfBlocks):
+        pages.append("a", words(0, 9))
+    with pytest.raises(KeyError):
+        pages.table("a")
+
+
+def test_known_tokens_need_no_room_until_they_are_forgotten() -> None:
+    pages = BlockPages(5, BLOCK_SIZE, watermark=1)
+    assert pages.num_usable == 3
+    pages.append("a", words(0, 9))
+    assert pages.admit(words(0, 9)) is Admission.LATER  # one block, and the watermark
+    assert pages.admit(words(0, 8)) is Admission.NOW
+    assert pages.num_found("b", words(0, 9)) == 8
+    pages.forget("a")
+    assert pages.num_found("b", words(0, 9)) == 0
+    assert pages.admit(words(0, 13)) is Admission.NEVER

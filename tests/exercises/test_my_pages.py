@@ -1,0 +1,258 @@
+"""my_pages.py: what a reader has written in 01 to 06 is kept, taken up, and never lost."""
+
+import runpy
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pa_tutorial.checks import check
+from pa_tutorial.exercises import attempt
+from pa_tutorial.exercises.blank import all_blanks
+from pa_tutorial.exercises.my_pages import my_pages, save_pages
+from pa_tutorial.exercises.ours import is_ours
+from pa_tutorial.exercises.saved_files import PLACE, locked, names_of_reader
+from pa_tutorial.exercises.whose import blanks_in
+from pa_tutorial.kernels.sources import KernelFileError, source_of
+from tests.exercises.blank_cells import function_of
+
+HEAD = "def num_blocks(num_tokens: int, block_size: int) -> int:\n"
+MARK = "# 02 · Memory waste"
+NUM_BLANKS = len(blanks_in("pages"))
+
+
+def answer(name: str, **names: object) -> Callable:
+    return function_of(all_blanks()[name], all_blanks()[name].source, **names)
+
+
+def num_blocks(body: str, before: str = "") -> Callable:
+    return function_of(all_blanks()["num_blocks"], f"{before}{HEAD}    {body}\n")
+
+
+MINE = num_blocks("return -(-num_tokens // block_size)")
+STORE = answer("store")
+
+
+@pytest.fixture(autouse=True)
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(PLACE, str(tmp_path / "my_kernel"))
+    return tmp_path / "my_pages.py"
+
+
+def change(path: Path, old: str, new: str) -> str:
+    """Change a saved file; its text."""
+    before = path.read_text(encoding="utf-8")
+    assert old in before
+    path.write_text(before.replace(old, new), encoding="utf-8", errors="surrogateescape")
+    return before.replace(old, new)
+
+
+def files_in(path: Path) -> list[str]:
+    return sorted(one.name for one in path.parent.glob("[!.]*"))
+
+
+def yours(path: Path) -> set[str]:
+    return names_of_reader(path.read_text(encoding="utf-8"))
+
+
+def test_a_notebook_begins_with_what_was_saved_and_says_whose_it_is(
+    path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert my_pages().num_blocks(5, 4) == 2
+    said = f"There is no my_pages.py yet: 0 of {NUM_BLANKS} functions are yours.\n"
+    assert capsys.readouterr().out == said
+    save_pages(MINE, my_pages(MINE).store)
+    assert "my_pages.py is written. Yours: num_blocks. Ours: " in capsys.readouterr().out
+    assert yours(path) == {"num_blocks"}
+    mine = my_pages()
+    assert capsys.readouterr().out == f"my_pages.py: 1 of {NUM_BLANKS} functions is yours.\n"
+    assert not is_ours(mine.num_blocks)
+    assert is_ours(mine.store)
+    assert "return -(-num_tokens" in source_of(mine.num_blocks).text
+
+
+def test_the_whole_runs_with_what_the_reader_has_so_far(
+    path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    save_pages(num_blocks("return 1 + num_tokens"))
+    capsys.readouterr()
+    assert my_pages(STORE).num_blocks(4, 4) == 5
+    assert my_pages(STORE, MINE).num_blocks(4, 4) == 1  # the newer one
+    assert check("block_manager", my_pages(MINE).Pages).ok
+    assert my_pages(MINE).Pages(num_blocks=8, block_size=4).append("a", range(5)).slots
+    assert "num_blocks" not in capsys.readouterr().out
+
+
+def test_nothing_is_written_while_nothing_is_the_readers(path: Path) -> None:
+    save_pages(my_pages(MINE).store)
+    assert files_in(path) == []
+
+
+def test_a_saved_file_is_plain_python(path: Path) -> None:
+    save_pages(MINE)
+    pages = runpy.run_path(str(path))["Pages"](num_blocks=8, block_size=4)
+    assert pages.append("a", range(5)).slots == [4, 5, 6, 7, 8]
+
+
+def test_helpers_are_kept_with_the_functions_that_call_them(path: Path) -> None:
+    helpers = "def up(a, b): return -down(-a, b)\n\ndef down(a, b): return a // b\n\n"
+    save_pages(num_blocks("return up(num_tokens, block_size)", helpers))
+    assert yours(path) == {"num_blocks", "up", "down"}
+    assert my_pages().num_blocks(5, 4) == 2
+    save_pages(STORE)
+    assert my_pages().num_blocks(5, 4) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return np.ceil(num_tokens)", "num_blocks uses np: pages.py has no such name: not saved."),
+        ("...", "num_blocks isn't finished: not saved."),
+    ],
+)
+def test_what_is_of_no_use_in_the_file_is_named_and_not_saved(
+    path: Path, body: str, says: str, capsys: pytest.CaptureFixture
+) -> None:
+    save_pages(num_blocks(body), STORE)
+    assert says in capsys.readouterr().out
+    assert yours(path) == {"store"}
+
+
+DAMAGED: dict[str, tuple[str, str]] = {
+    "is damaged: ": (HEAD, HEAD.replace("(", "(((")),
+    "YOURS is missing": ("YOURS = (", "MINE = ("),
+    "YOURS names num_blocks, which it lacks": ("def num_blocks(", "def blocks("),
+    "YOURS is 5; it must be": ('YOURS = (\n    "num_blocks",\n)', "YOURS = 5"),
+    "it isn't UTF-8": ("# Mine", "# \udcff"),
+}
+
+
+@pytest.mark.parametrize("words", DAMAGED)
+def test_a_damaged_file_is_named_and_set_aside_and_ours_take_over(
+    path: Path, words: str, capsys: pytest.CaptureFixture
+) -> None:
+    save_pages(MINE)
+    change(path, *DAMAGED[words])
+    damaged = path.read_bytes()
+    assert is_ours(my_pages(STORE).num_blocks)  # which says nothing, and moves nothing
+    assert path.read_bytes() == damaged
+    save_pages(MINE)
+    assert "The previous my_pages.py is now my_pages_1.py." in capsys.readouterr().out
+    path.write_bytes(damaged)
+    assert is_ours(my_pages().num_blocks)
+    said = capsys.readouterr().out
+    assert words in said
+    assert "It is now my_pages_2.py. All its functions are ours." in said
+    assert f"0 of {NUM_BLANKS} functions are yours." in said
+    assert files_in(path) == ["my_pages_1.py", "my_pages_2.py"]
+
+
+OLD: dict[str, tuple[str, str]] = {
+    "num_blocks takes (num_tokens); it must take": ("(num_tokens: int, block_size", "(num_tokens"),
+    "num_blocks uses SIZE: pages.py has no such name": ("// block_size", "// SIZE"),
+    "num_blocks isn't finished": ("return -(-num_tokens", "...\n    return -(-num_tokens"),
+    "num_blocks can't be defined: ZeroDivisionError": ("num_tokens: int,", "num_tokens: 1 // 0,"),
+}
+
+
+@pytest.mark.parametrize("words", OLD)
+def test_of_a_file_of_another_version_the_rest_is_taken_up(
+    path: Path, words: str, capsys: pytest.CaptureFixture
+) -> None:
+    save_pages(MINE, STORE)
+    change(path, *OLD[words])
+    mine = my_pages()
+    said = capsys.readouterr().out
+    assert words in said
+    assert "It is replaced with ours." in said
+    assert f"my_pages.py: 1 of {NUM_BLANKS} functions is yours.\n" in said
+    assert is_ours(mine.num_blocks)
+    assert not is_ours(mine.store)
+
+
+def test_a_file_that_lacks_what_came_later_is_completed(path: Path) -> None:
+    """As one of an earlier version; what it was stays if it had more than ours."""
+    save_pages(MINE)
+    change(path, "def store(", "def put_away(")
+    save_pages(STORE)
+    assert yours(path) == {"num_blocks", "store"}
+    assert files_in(path) == ["my_pages.py", "my_pages_1.py"]
+
+
+def test_another_python_file_is_named_in_one_line_and_set_aside(
+    path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path.write_text(f"{HEAD}    return 3\n", encoding="utf-8")
+    assert my_pages().num_blocks(5, 4) == 2
+    assert "because YOURS is missing. It is now my_pages_1.py." in capsys.readouterr().out
+    assert files_in(path) == ["my_pages_1.py"]
+
+
+def test_what_the_reader_has_beside_functions_stays(path: Path) -> None:
+    save_pages(MINE)
+    change(path, MARK, f"SIZE = 4\n\n\ndef twice(x):\n    return 2 * x\n\n\n{MARK}")
+    save_pages(STORE)
+    assert "SIZE = 4" in path.read_text(encoding="utf-8")
+    assert runpy.run_path(str(path))["twice"](2) == 4
+    assert files_in(path) == ["my_pages.py"]
+
+
+def test_what_a_notebook_began_with_never_replaces_what_another_saved_since(path: Path) -> None:
+    save_pages(MINE)
+    mine = my_pages()
+    newer = num_blocks("return (num_tokens + block_size - 1) // block_size")
+    save_pages(newer)
+    assert "return -(-" in (path.with_name("my_pages_1.py")).read_text(encoding="utf-8")
+    save_pages(mine.num_blocks, STORE)
+    assert my_pages().num_blocks(5, 4) == 2
+    assert "+ block_size - 1" in source_of(my_pages().num_blocks).text
+
+
+def test_a_save_waits_for_that_of_another_notebook(path: Path) -> None:
+    save_pages(STORE)
+    theirs = path.read_text(encoding="utf-8")
+    path.unlink()
+    with ThreadPoolExecutor(1) as pool:
+        with locked(path):
+            ours = pool.submit(save_pages, MINE)
+            time.sleep(0.2)
+            assert not ours.done()
+            path.write_text(theirs, encoding="utf-8")
+        ours.result()
+    assert yours(path) == {"num_blocks", "store"}
+
+
+def test_a_place_that_cannot_be_written_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    path.with_name("file").touch()
+    monkeypatch.setenv(PLACE, str(path.with_name("file") / "my_kernel"))
+    save_pages(MINE)
+    assert "my_pages.py can't be written: " in capsys.readouterr().out
+    assert is_ours(my_pages().num_blocks)
+
+
+def test_a_blank_goes_on_with_what_was_saved(path: Path, capsys: pytest.CaptureFixture) -> None:
+    blank = all_blanks()["num_blocks"]
+    save_pages(MINE)
+    for text, says in (
+        (blank.stub, "num_blocks, as you saved it: right in all"),
+        (f"{HEAD}    return 0\n", "The notebook goes on with the one that you saved."),
+    ):
+        goes_on = attempt("num_blocks", function_of(blank, text))
+        assert goes_on(9, 4) == 3
+        assert not is_ours(goes_on)
+        assert says in capsys.readouterr().out
+
+
+def test_what_was_saved_takes_part_in_a_verdict(capsys: pytest.CaptureFixture) -> None:
+    save_pages(num_blocks("return num_tokens // block_size"))
+    attempt("store", STORE)
+    assert "right by itself; with your `num_blocks`, not yet." in capsys.readouterr().out
+
+
+def test_a_wrong_function_among_those_given_is_named() -> None:
+    with pytest.raises(KernelFileError, match=r"num_blocks uses np: pages\.py has no such"):
+        my_pages(num_blocks("return np.ceil(num_tokens)"))

@@ -1,0 +1,184 @@
+"""Blanks of pages.py: tried among the reader's other functions, in plain Python."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import IPython
+import pytest
+
+from pa_tutorial.exercises import attempt
+from pa_tutorial.exercises.blank import all_blanks
+from pa_tutorial.exercises.blank_verdict import verdict
+from pa_tutorial.exercises.endless import SECONDS, stopped_if_endless
+from pa_tutorial.exercises.ours import is_ours
+from pa_tutorial.exercises.reader_files import made
+from tests.exercises.blank_cells import function_of
+
+HEAD = "def num_blocks(num_tokens: int, block_size: int) -> int:\n"
+RIGHT = "return -(-num_tokens // block_size)"
+SAID = {
+    "while True:\n        num_tokens += 1": "1 second and no end: line 2: while True:",
+    "for _ in iter(int, 1):\n        pass": "1 second and no end: line ",
+    "return num_blocks(num_tokens, block_size)": "it raised RecursionError: ",
+    "return [7][num_tokens]": "line 2 of num_blocks: return [7][num_tokens]\n    where num_tokens",
+    "raise SystemExit": "it returns nothing",
+    "return max(None, num_tokens)": "it raised TypeError: ",
+    "return np.ceil(num_tokens / block_size)": "num_blocks uses np: pages.py has no such name",
+    "pass": "it returns nothing: the last line, `return …`, is missing",
+}
+
+
+def tried(name: str, text: str, **names: object) -> str:
+    return verdict(all_blanks()[name], function_of(all_blanks()[name], text, **names))
+
+
+def changed(name: str, right: str, wrong: str, **names: object) -> Callable:
+    blank = all_blanks()[name]
+    assert right in blank.source
+    return function_of(blank, blank.source.replace(right, wrong), **names)
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list:
+    """What is displayed, as in a notebook."""
+    shown: list[object] = []
+    monkeypatch.setattr(IPython, "get_ipython", lambda: "a notebook")
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    return shown
+
+
+@pytest.mark.parametrize("body", SAID)
+def test_whatever_a_function_raises_is_told_with_its_line(body: str) -> None:
+    words = tried("num_blocks", f"{HEAD}    {body}\n")
+    assert SAID[body] in words
+    assert not any(word in words for word in ("<cell", "/tmp", "Traceback"))
+
+
+def test_another_signature_is_named() -> None:
+    assert "it must take (num_tokens, block_size)" in tried("num_blocks", "def num_blocks(n): 0\n")
+    other = HEAD.replace("num_blocks", "blocks") + "    return 0\n\nnum_blocks = blocks\n"
+    said = "it is called blocks; it must be called num_blocks, as the other functions call it"
+    assert tried("num_blocks", other) == said
+
+
+def burn() -> None:
+    """As an import does that a library makes when it is first used."""
+    end = time.thread_time() + SECONDS + 0.1
+    while time.thread_time() < end:
+        pass
+
+
+def test_one_slow_line_is_no_endless_loop() -> None:
+    blank = all_blanks()["num_blocks"]
+    slow = function_of(blank, f"{HEAD}    burn()\n    {RIGHT}\n", burn=burn)
+    with stopped_if_endless([slow]):
+        assert slow(5, 4) == 2
+
+
+def test_of_what_it_prints_a_few_lines_are_shown(capsys: pytest.CaptureFixture) -> None:
+    assert tried("num_blocks", f"{HEAD}    print(num_tokens)\n    {RIGHT}\n") == ""
+    assert "lines more that it printed" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_function_may_call_helpers_of_the_readers() -> None:
+    helpers = "def up(a, b): return -down(-a, b)\n\ndef down(a, b): return a // b\n\n"
+    assert tried("num_blocks", f"{helpers}{HEAD}    return up(num_tokens, block_size)\n") == ""
+
+
+def test_what_is_right_by_itself_names_the_function_that_it_fails_with() -> None:
+    bad = changed("num_blocks", "+ block_size - 1", "")
+    words = tried("store", all_blanks()["store"].source, num_blocks=bad)
+    assert words.startswith("right by itself; with your `num_blocks`, not yet. Case ")
+
+
+def test_what_the_reader_has_not_met_yet_takes_no_part() -> None:
+    """Such as what a notebook gives for a start, until it is a blank."""
+    later = changed("store", "num_blocks(", "1 + num_blocks(")
+    assert tried("num_blocks", f"{HEAD}    {RIGHT}\n", store=later) == ""
+
+
+def test_ours_calls_what_there_is_in_the_readers_notebook() -> None:
+    blank = all_blanks()["store"]
+    stub = function_of(blank, blank.stub, num_blocks=lambda *_: 5)
+    ours = attempt("store", stub)
+    assert is_ours(ours)
+    assert ours.__globals__["num_blocks"]() == 5
+    stub.__globals__.pop("num_blocks")  # a notebook that lacks something
+    assert attempt("store", stub).__globals__["num_blocks"](5, 4) == 2
+
+
+def test_a_wrong_pool_is_drawn_beside_the_right_one(shown: list) -> None:
+    blank = all_blanks()["store"]
+    attempt("store", function_of(blank, blank.wrong[0].made_in(blank.source)))
+    (picture,) = shown
+    assert "wrong (red)" in picture.figure.get_suptitle()
+
+
+def test_a_right_pool_is_not_drawn_and_an_unwritten_one_is_the_goal(shown: list) -> None:
+    blank = all_blanks()["store"]
+    attempt("store", function_of(blank, blank.source))
+    assert not shown
+    attempt("store", function_of(blank, blank.stub))
+    (picture,) = shown
+    assert picture.figure.get_suptitle().startswith("The goal")
+
+
+def test_a_picture_that_a_wrong_function_keeps_from_being_drawn_is_left_out(shown: list) -> None:
+    blank = all_blanks()["store"]
+    attempt("store", function_of(blank, blank.stub.replace("...", "raise KeyError")))
+    assert not shown
+
+
+def test_weights_that_should_not_be_there_are_drawn(shown: list) -> None:
+    blank = all_blanks()["attention"]
+    attempt("attention", function_of(blank, blank.wrong[0].made_in(blank.source)))
+    assert len(shown) == 1
+
+
+def test_a_goal_in_numbers_is_that_of_the_first_case(capsys: pytest.CaptureFixture) -> None:
+    blank = all_blanks()["waste_of"]
+    attempt("waste_of", function_of(blank, blank.stub))
+    (out,) = blank.trials()[0].references.values()
+    pairs = zip(("tokens", "later", "never"), out()["out"].flatten().tolist(), strict=True)
+    numbers = ", ".join(f"{name} is {number:,}" for name, number in pairs)
+    assert f"goal, for {blank.trials()[0].name}: {numbers}\n" in capsys.readouterr().out
+
+
+def test_par_counts_in_the_first_case(capsys: pytest.CaptureFixture) -> None:
+    blank = all_blanks()["generate"]
+    attempt("generate", function_of(blank, blank.source))
+    said = capsys.readouterr().out
+    assert "par" in said
+    assert "in the first case" in said
+    assert "tokens computed. Yours is at par." in said
+
+
+@pytest.mark.parametrize("blank", [b for b in all_blanks().values() if b.file == "pages" and b.par])
+def test_what_par_counts_is_counted_of_ours(blank: object) -> None:
+    (number, *_) = blank.craft.trials(blank, 0, {})[0].costs(None).values()
+    assert number >= 0
+
+
+def test_a_verdict_of_pages_loads_no_simulator() -> None:
+    program = f"""
+import sys
+from pa_tutorial.exercises import attempt
+from pa_tutorial.exercises.my_pages import my_pages, save_pages
+my_pages()
+exec({HEAD + "    ..."!r})
+attempt("num_blocks", num_blocks)
+far = "simt", "numba", "matplotlib", "triton"
+print([name for name in sys.modules if name.partition(".")[0] in far])
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8")
+    # inspect finds no source of what -c runs
+    assert said.stdout.splitlines()[-1] == "[]", said.stdout + said.stderr
+
+
+def test_every_try_has_a_pages_of_its_own() -> None:
+    """What a function keeps in a global name is not there at the next try."""
+    assert made("pages", ()) is made("pages", ())
+    one, other = (function_of(all_blanks()["num_blocks"], f"{HEAD}    {RIGHT}\n") for _ in "ab")
+    assert made("pages", (("pages", (one,)),)) is not made("pages", (("pages", (other,)),))
