@@ -282,10 +282,11 @@ def _draw_block(axes: Axes, x: float, y: float, block: int, panel: Panel) -> Non
     count, is_wrong = count_of(block, one), differs(block, one, right)
     color = style.INK if count else style.QUIET
     frame(axes, x, y, size, 1, style.WRONG if is_wrong else color, linewidth=2 if is_wrong else 0.8)
-    words = f"{block}: {count_in_words(block, one)}"
+    words = count_in_words(block, one)
     if count != count_of(block, right):
+        words = plural(0, "ref") if words == "free" else words
         words, color = f"{words}, not {count_of(block, right) or 0}", style.WRONG
-    write(axes, x, y + 1.5, words, "left", size=LARGE - 1, color=color)
+    write(axes, x, y + 1.5, f"{block}: {words}", "left", size=LARGE - 1, color=color)
     words = what_is_wrong(block, one, right) if is_wrong else ""
     axes.text(x, y + 1.95, words, va="top", size=LARGE - 1, color=style.WRONG, linespacing=1)
 
@@ -296,7 +297,7 @@ def count_in_words(block: int, one: Frame) -> str:
         return "missing"
     if block == NULL_BLOCK and block not in one.owners:
         return "null"
-    if count == 0 and block not in one.owners:
+    if count == 0 and block not in one.owners and one.num_free(block):
         return "cached" if one.tokens.get(block) else "free"
     return plural(count, "ref") if isinstance(count, int) else count
 
