@@ -18,10 +18,10 @@ NUM_HEADS, HEAD_SIZE = 2, 8
 _MASK = "A query sees its own token and those before it."
 ATTENTION_CASES = (
     # name, what it isolates, what its failure means, queries, tokens, deviation of q, has a bias
-    ("six queries, six tokens", "every token has a query", _MASK, 6, 6, 1.0, False),
-    ("three queries, eight tokens", "the queries are the last tokens'", _MASK, 3, 8, 1.0, False),
-    ("one query, seven tokens", "the newest token alone", _MASK, 1, 7, 1.0, False),
-    ("one query, one token", "a text of one token", _MASK, 1, 1, 1.0, False),
+    ("six new tokens, six in all", "a query for every token", _MASK, 6, 6, 1.0, False),
+    ("three new tokens, eight in all", "the queries are the last tokens'", _MASK, 3, 8, 1.0, False),
+    ("one new token, seven in all", "the newest token alone", _MASK, 1, 7, 1.0, False),
+    ("the first token", "a text of one token", _MASK, 1, 1, 1.0, False),
     ("scores of several hundred", "exp overflows", "torch.softmax can.", 4, 6, 1e3, False),
     ("a bias", "a bias that isn't 0", "It is added to the scores.", 3, 6, 1.0, True),
 )
