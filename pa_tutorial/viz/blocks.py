@@ -164,8 +164,12 @@ class Panel:
     def tables(self) -> list[str]:
         return [*dict.fromkeys((*self.drawn.tables, *self.right.tables))][:MOST_TABLES]
 
+    @property
+    def head(self) -> float:
+        return 1.1 if self.caption else 0.3
+
     def height(self, num_rows: int) -> float:
-        return 1.1 + max(num_rows * self.row_height, 1.15 * len(self.tables))
+        return self.head + max(num_rows * self.row_height, 1.15 * len(self.tables))
 
 
 def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
@@ -219,9 +223,10 @@ def _draw_panels(panels: Sequence[Panel], blocks: Sequence[int], title: str) -> 
         write(axes, 0, top + 0.4, panel.caption, "left", size=LARGE - 1, parse_math=False)
         for index, block in enumerate(blocks):
             row, column = divmod(index, a_row)
-            _draw_block(axes, column * pitch, top + 1.1 + row * panel.row_height, block, panel)
+            y = top + panel.head + row * panel.row_height
+            _draw_block(axes, column * pitch, y, block, panel)
         for line, name in enumerate(panel.tables):
-            _draw_table(axes, top + 1.1 + 1.15 * line, name, panel)
+            _draw_table(axes, top + panel.head + 1.15 * line, name, panel)
         top += panel.height(num_rows)
     return figure
 
