@@ -175,11 +175,7 @@ def release(pool: Pool, block: int) -> None:
         pool.free_blocks.append(block)
 
 
-def slot_mapping(
-    block_table: Tensor,
-    positions: Tensor,
-    block_size: int,
-) -> Tensor:
+def slot_mapping(block_table: Tensor, positions: Tensor, block_size: int) -> Tensor:
     block = block_table[positions // block_size]
     offset = positions % block_size
     return block * block_size + offset
