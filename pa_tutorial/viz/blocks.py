@@ -164,8 +164,12 @@ class Panel:
     def tables(self) -> list[str]:
         return [*dict.fromkeys((*self.drawn.tables, *self.right.tables))][:MOST_TABLES]
 
+    @property
+    def head(self) -> float:
+        return 1.1 if self.caption else 0.3
+
     def height(self, num_rows: int) -> float:
-        return 1.1 + max(num_rows * self.row_height, 1.15 * len(self.tables))
+        return self.head + max(num_rows * self.row_height, 1.15 * len(self.tables))
 
 
 def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
@@ -219,9 +223,10 @@ def _draw_panels(panels: Sequence[Panel], blocks: Sequence[int], title: str) -> 
         write(axes, 0, top + 0.4, panel.caption, "left", size=LARGE - 1, parse_math=False)
         for index, block in enumerate(blocks):
             row, column = divmod(index, a_row)
-            _draw_block(axes, column * pitch, top + 1.1 + row * panel.row_height, block, panel)
+            y = top + panel.head + row * panel.row_height
+            _draw_block(axes, column * pitch, y, block, panel)
         for line, name in enumerate(panel.tables):
-            _draw_table(axes, top + 1.1 + 1.15 * line, name, panel)
+            _draw_table(axes, top + panel.head + 1.15 * line, name, panel)
         top += panel.height(num_rows)
     return figure
 
@@ -282,10 +287,11 @@ def _draw_block(axes: Axes, x: float, y: float, block: int, panel: Panel) -> Non
     count, is_wrong = count_of(block, one), differs(block, one, right)
     color = style.INK if count else style.QUIET
     frame(axes, x, y, size, 1, style.WRONG if is_wrong else color, linewidth=2 if is_wrong else 0.8)
-    words = f"{block}: {count_in_words(block, one)}"
+    words = count_in_words(block, one)
     if count != count_of(block, right):
+        words = plural(0, "ref") if words == "free" else words
         words, color = f"{words}, not {count_of(block, right) or 0}", style.WRONG
-    write(axes, x, y + 1.5, words, "left", size=LARGE - 1, color=color)
+    write(axes, x, y + 1.5, f"{block}: {words}", "left", size=LARGE - 1, color=color)
     words = what_is_wrong(block, one, right) if is_wrong else ""
     axes.text(x, y + 1.95, words, va="top", size=LARGE - 1, color=style.WRONG, linespacing=1)
 
@@ -296,7 +302,7 @@ def count_in_words(block: int, one: Frame) -> str:
         return "missing"
     if block == NULL_BLOCK and block not in one.owners:
         return "null"
-    if count == 0 and block not in one.owners:
+    if count == 0 and block not in one.owners and one.num_free(block):
         return "cached" if one.tokens.get(block) else "free"
     return plural(count, "ref") if isinstance(count, int) else count
 

@@ -120,13 +120,16 @@ def draw_weights(
     num_rows = min(MOST_ROWS, max(size(one)[0] for one in shown.values()))
     num_columns = min(MOST_COLUMNS, max(size(one)[1] for one in shown.values()))
     across = len(shown) if num_columns <= SIDE_BY_SIDE else 1
-    width, height = LABEL + num_columns + 0.3, num_rows + 2.6
+    head = (
+        1.0 if is_goal and size(right)[1] <= MOST_COLUMNS else 2.0
+    )  # of a panel: whose it is, and the columns' numbers
+    width, height = LABEL + num_columns + 0.3, num_rows + head + 0.6
     down = len(shown) // across
     figure, axes = style.new_figure("", 0.3 + 0.3 * height * down + 0.16 * (len(heading) // 88))
     figure.suptitle(fill(heading, 88), parse_math=False, **style.TITLE)
     board(axes, max(across * width, 15), height * down)
     for number, (words, one) in enumerate(shown.items()):
-        x, y = (number * width, 0) if across > 1 else (0, number * height)
+        x, y = (number * width, head) if across > 1 else (0, number * height + head)
         _draw_one(axes, x, y, "" if is_goal else words, one, right, (rows, columns))
     return figure
 
@@ -178,19 +181,19 @@ def is_other(weight: float, right: Weights, place: tuple[int, int]) -> bool:
 def _draw_one(
     axes: Axes, x: float, y: float, words: str, one: Weights, right: Weights, names: tuple[str, str]
 ) -> None:
-    """A panel: what it shows, the columns' numbers, then a row for each query."""
+    """A panel: what it shows, the columns' numbers, then from y on a row for each query."""
     if size(one) != size(right):
         words += f": {len(one)} × {size(one)[1]}, not {len(right)} × {size(right)[1]}"
     elif size(one)[1] > MOST_COLUMNS:
-        words += f", the first {MOST_COLUMNS} of {size(one)[1]} columns"
-    write(axes, x + LABEL, y + 0.5, words, "left", size=LARGE, weight="bold")
+        words += f" the first {MOST_COLUMNS} of {size(one)[1]} {names[1]}s"
+    write(axes, x + LABEL, y - 1.5, words.strip(), "left", size=LARGE, weight="bold")
     look = {"size": LARGE - 1}
-    note(axes, x + LABEL - 0.2, y + 1.4, names[1], "right", **look)
+    note(axes, x + LABEL - 0.2, y - 0.6, names[1], "right", **look)
     for column in range(min(MOST_COLUMNS, size(one)[1])):
-        note(axes, x + LABEL + column + 0.5, y + 1.4, column, **look)
+        note(axes, x + LABEL + column + 0.5, y - 0.6, column, **look)
     for row, line in enumerate(one[:MOST_ROWS]):
         leaks = any(must_be_zero(right, row, j) and abs(w) > ROUNDING for j, w in enumerate(line))
-        top = y + 2 + row
+        top = y + row
         note(axes, x + LABEL - 0.2, top + 0.5, f"{names[0]} {row}", "right", **look)
         for column, weight in enumerate(line[:MOST_COLUMNS]):
             _draw_weight(axes, x + LABEL + column, top, weight, right, (row, column), leaks)

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import Any, Protocol
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -13,14 +11,13 @@ from pa_tutorial.paging.reservations import (
     Contiguous,
     Request,
 )
-from pa_tutorial.paging.waste import NOBODY, Kind, MemoryMap, memory_map_at
+from pa_tutorial.paging.waste import NOBODY, Kind, MemoryMap, Simulation, memory_map_at
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import arrow, board, box, note, plate, write
 
 PAGES_A_ROW = 32  # in the picture of notebook 00
 TABLE_WIDTH = 11  # left of its pages, in pages
 OTHERS = style.lighter(style.QUIET)
-SLOTS_A_ROW = 12  # if every slot is drawn
 
 KIND_STYLES = {
     Kind.TOKENS: ("tokens", {"color": style.INK}),
@@ -32,25 +29,22 @@ KIND_STYLES = {
 
 
 @style.styled
-def draw_shares(results: Mapping[str, tuple[Sequence[float], float]]) -> Figure:
-    """One bar per run: what the slots are used for, on average while requests wait.
-
-    results  name -> the shares of the five kinds, in their order, and how many requests run at once
-    """
-    tokens = [shares[Kind.TOKENS] for shares, _ in results.values()]
+def draw_shares(runs: Mapping[str, Simulation]) -> Figure:
+    """One bar per run: what the slots are used for, on average while requests wait."""
+    tokens = [run.shares[Kind.TOKENS] for run in runs.values()]
     figure, axes = style.new_figure(
         f"Between {min(tokens):.1%} and {max(tokens):.1%} of the memory holds tokens, "
         "depending on how it is allocated",
-        0.6 + 0.55 * len(results),
+        0.6 + 0.55 * len(runs),
     )
-    for row, (shares, at_once) in enumerate(results.values()):
+    for row, run in enumerate(runs.values()):
         left = 0.0
-        for kind, share in zip(Kind, shares, strict=True):
+        for kind, share in run.shares.items():
             _draw_share(axes, row, left, share, kind)
             left += share
-        write(axes, 1.02, row, f"{at_once:.1f} requests\nat once", "left")
-    axes.set_yticks(range(len(results)), list(results))
-    axes.set_ylim(len(results) - 0.5, -0.5)
+        write(axes, 1.02, row, f"{run.mean_running:.1f} requests\nat once", "left")
+    axes.set_yticks(range(len(runs)), list(runs))
+    axes.set_ylim(len(runs) - 0.5, -0.5)
     axes.set_xlim(0, 1.003)
     axes.set_xticks([])
     axes.tick_params(length=0)
@@ -67,61 +61,6 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
     text, color = f"{name}\n{share:.1%}" if share > 0.1 else f"{share:.1%}", look["color"]
     behind = plate(0.8, color)
     write(axes, left + share / 2, row, text, color=style.ink_on(color), bbox=behind)
-
-
-class NotebookServer(Protocol):
-    """What notebook 02 gives: `memory` has `places` of a request's slots, and `needs` slots."""
-
-    memory: Any
-    requests: Sequence[Request]
-    tokens: Sequence[int]
-    running: Sequence[int]
-    waiting: Sequence[int]
-
-
-def map_of(server: NotebookServer) -> MemoryMap:
-    owner = np.full(server.memory.num_slots, NOBODY)
-    kinds = np.full(server.memory.num_slots, Kind.FREE)
-    for number in server.running:
-        places = server.memory.places(number)
-        owner[places] = number
-        kinds[places] = Kind.INTERNAL
-        kinds[places[: server.requests[number].final_len]] = Kind.RESERVED
-        kinds[places[: server.tokens[number]]] = Kind.TOKENS
-    free = owner == NOBODY
-    if server.waiting:
-        first = server.waiting[0]
-        if server.memory.needs(first, server.tokens[first] + 1) <= free.sum():
-            kinds[free] = Kind.EXTERNAL
-    return MemoryMap(kinds, owner)
-
-
-@style.styled
-def draw_servers(servers: Mapping[str, NotebookServer], num_steps: int) -> Figure:
-    """Every slot of small servers after that many steps; each request has a hue and a number.
-
-    Full colour: it has a token. Faint: reserved for a token. Hatched: reserved but never used.
-    Blank: free. Dots: free, but the next request doesn't fit into any gap.
-    """
-    maps = {name: map_of(server) for name, server in servers.items()}
-    fit = [len(_requests_of(one)) for one in maps.values()]
-    title = (
-        f"After {num_steps} steps, the same memory holds {', '.join(map(str, fit[:-1]))} or "
-        f"{fit[-1]} requests, depending on how it is allocated"
-    )
-    num_rows = max(-(-len(one.owner) // SLOTS_A_ROW) for one in maps.values())
-    figure, panels = style.new_figure(title, 0.95 + 0.15 * num_rows, ncols=len(maps))
-    hues = hues_of(*maps.values())
-    for axes, (name, drawn), count in zip(panels, maps.items(), fit, strict=True):
-        _draw_slots(axes, drawn, SLOTS_A_ROW, hues)
-        _number_runs(axes, drawn.owner)
-        axes.set_title(f"{name}: {count} requests", loc="center", weight="normal")
-        board(axes, SLOTS_A_ROW + 0.1, num_rows + 0.1, -0.1, -0.1)
-    figure.supxlabel(
-        "full colour: a token · faint: reserved for a token · hatched: reserved, never used\n"
-        "blank: free · dots: free, but no gap is large enough for the next request",
-    )
-    return figure
 
 
 def _requests_of(*maps: MemoryMap) -> list[int]:
@@ -142,15 +81,6 @@ def _draw_slots(axes: Axes, drawn: MemoryMap, row_len: int, hues: Mapping[int, s
             hue = hues.get(number, OTHERS)
             look["color"] = hue if kind == Kind.TOKENS else style.lighter(hue, 0.6)
         box(axes, slot % row_len, slot // row_len, 1, 1, linewidth=0.4, **look)
-
-
-def _number_runs(axes: Axes, owner: np.ndarray) -> None:
-    """Write the request's number where its run of slots begins."""
-    starts = np.flatnonzero(np.diff(owner, prepend=NOBODY) != 0)
-    for slot in starts.tolist():
-        if owner[slot] != NOBODY:
-            place = slot % SLOTS_A_ROW + 0.2, slot // SLOTS_A_ROW + 0.55
-            write(axes, *place, owner[slot], "left", size=8.5, bbox=plate(0.5))
 
 
 @style.styled
