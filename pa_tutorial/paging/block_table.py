@@ -60,16 +60,6 @@ class BlockTable:
         """Whether the next append starts with a copy: the last block is shared and not full."""
         return self._filled > 0 and self.allocator.is_shared(self.blocks[-1])
 
-    def blocks_needed(self, num_tokens: int) -> int:
-        """Blocks that appending this many tokens takes if none is found in the cache.
-
-        Raises UseAfterFree, or ValueError if num_tokens is negative.
-        """
-        self._require_alive()
-        num_tokens = whole_number("num_tokens", num_tokens, least=0)
-        total = -(-(self.num_tokens + num_tokens) // self.block_size)
-        return total - len(self.blocks) + (num_tokens > 0 and self.must_copy)
-
     def look_up(self, token_ids: Sequence[int]) -> Prospect:
         """What `append` would do with these tokens; nothing changes. Raises as append does."""
         self._require_alive()

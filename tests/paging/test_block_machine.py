@@ -167,7 +167,9 @@ class BlockMachine(stateful.RuleBasedStateMachine):
     def grow(self, sequence: Sequence, tokens: list[int]) -> bool:
         """Append and write, as a runner does it; False if there was no room."""
         table, pool = sequence.table, sequence.table.allocator
-        needed, free = table.blocks_needed(len(tokens)), pool.num_free
+        total = -(-(table.num_tokens + len(tokens)) // self.block_size)
+        needed = total - len(table.blocks) + (len(tokens) > 0 and table.must_copy)
+        free = pool.num_free
         appended = self.attempt(lambda: table.append(tokens), needed > free)
         if appended is None:
             return False

@@ -30,23 +30,6 @@ def test_the_block_that_was_freed_last_is_given_out_next(allocator_class) -> Non
     assert [pool.allocate(), pool.allocate()] == [blocks[3], blocks[1]]
 
 
-@BOTH
-@pytest.mark.parametrize("num_tokens", [0, 1, 4, 5])
-@pytest.mark.parametrize("more", [0, 1, 3, 4, 9])
-@pytest.mark.parametrize("forked", [False, True])
-def test_blocks_needed_are_the_blocks_that_an_append_takes(
-    allocator_class, num_tokens, more, forked
-) -> None:
-    pool = allocator_class(8)
-    table = sequence(pool, words(0, num_tokens))
-    if forked:
-        table.fork()
-    needed, free = table.blocks_needed(more), pool.num_free
-    appended = table.append(words(50, more))
-    assert free - pool.num_free == needed
-    assert len(appended.copies) == (forked and more > 0 and num_tokens % BLOCK_SIZE > 0)
-
-
 def test_swapping_in_copies_only_what_the_pool_does_not_have() -> None:
     device, host = PrefixCachingAllocator(8), PrefixCachingAllocator(8)
     table = sequence(device, words(0, 10))
@@ -114,7 +97,7 @@ def test_operations_on_a_freed_sequence_are_refused(allocator_class) -> None:
     table.fork()
     table.free()
     before = snapshot(pool, table)
-    others = {"look_up": [7], "slide": 3, "move_to": pool, "blocks_needed": 1}
+    others = {"look_up": [7], "slide": 3, "move_to": pool}
     for operation, argument in others.items():
         with pytest.raises(UseAfterFree, match="the sequence was freed"):
             getattr(table, operation)(argument)
