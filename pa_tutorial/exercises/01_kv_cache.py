@@ -49,14 +49,14 @@ def weights_by(pages: SimpleNamespace, q: Tensor, k: Tensor, *rest: float | Tens
 
 
 def require_weights(weights: Tensor, right: Tensor) -> None:
-    """Raises AnswerError for the first query whose weights are on the wrong tokens."""
+    """Raises AnswerError for the first query that has wrong weights."""
     _, num_queries, seq_len = weights.shape
     for query, token in enumerate(range(seq_len - num_queries, seq_len)):
         row, wanted = weights[:, query], right[:, query]
         seen, visible = row.abs().amax(0) > 1e-6, wanted.amax(0) > 1e-6
         who = f"query {query} is token {token}'s"
         if row.isnan().any():
-            raise AnswerError(f"{who}, and its weights are NaN: does it see no token, or inf?")
+            raise AnswerError(f"{who}, and its weights are NaN: it sees no token, or exp overflows")
         if (later := seen[token + 1 :]).any():
             first = token + 1 + int(later.int().argmax())
             raise AnswerError(f"{who}, and sees token {first}, which comes after it")
@@ -64,6 +64,11 @@ def require_weights(weights: Tensor, right: Tensor) -> None:
             raise AnswerError(f"{who}, and doesn't see token {int(lost.int().argmax())}")
         if ((total := row.sum(-1)) - 1).abs().amax() > 1e-3:
             raise AnswerError(f"{who}, and its weights add up to {total[0]:.3g}, not to 1")
+        if (wrong := (row - wanted).abs() > 1e-3).any():
+            head, key = wrong.nonzero()[0].tolist()
+            place = f"head {head}: query {query}'s weight on token {key}"
+            found = f"{row[head, key]:.3g}"
+            raise AnswerError(f"{place} should be {wanted[head, key]:.3g}, is {found}")
 
 
 def right_weights(q: Tensor, k: Tensor, scale: float, bias: Tensor | float) -> Tensor:

@@ -216,7 +216,7 @@ OWN_M = (
 NO_TOKEN = "A part without a token has the weight exp(-inf) = 0. But -inf - (-inf) is NaN."
 MERGE_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means, the scores of each part
-    ("worked_example", "head 0 of the worked example, 11 tokens as 8 and 3", OWN_M, None),
+    ("the worked example", "head 0, 11 tokens as 8 and 3", OWN_M, None),
     ("two_parts", "two parts of three", OWN_M, [(0.5, -2.0, 1.25), (3.0, 2.5, 2.0)]),
     ("different_sizes", "parts of 1, 2 and 5 tokens", "A part counts by its l, not as 1.",
      [(1.5,), (1.0, 2.0), (1.25, 0.5, 1.0, 0.0, 1.75)]),
