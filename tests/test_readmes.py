@@ -19,6 +19,7 @@ import pytest
 from jupyter_server.serverapp import ServerApp
 
 from pa_tutorial.checks.ladder import STAGES
+from pa_tutorial.exercises import exercises_of
 from pa_tutorial.kernels import cuda_launch
 from pa_tutorial.viz.walk import PLAN
 
@@ -178,6 +179,17 @@ def test_the_place_that_a_link_leads_to_has_its_terms(name: str) -> None:
         assert terms, there
         for term in terms:
             assert re.search(rf"(?<!\w){re.escape(term)}(?!\w)", there), term
+
+
+def test_what_monday_says_that_you_write_is_yours_to_write() -> None:
+    """The column in the middle of its tables; what is given there is in the last."""
+    page = text(ROOT / "notebooks" / "MONDAY.md")
+    written = re.findall(r"^\| [^|]+ \| ([^|]+) \|[^|]*\|$", page, re.MULTILINE)
+    links = LINK.findall("\n".join(written))
+    assert links
+    for label, notebook, _ in links:
+        (name,) = re.findall(r"`(\w+)`", label)
+        assert name in {one.name for one in exercises_of(Path(notebook).stem)}
 
 
 def test_notebooks_link_to_terms_of_the_glossary_and_leave_none_out() -> None:

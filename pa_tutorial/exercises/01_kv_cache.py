@@ -18,10 +18,10 @@ NUM_HEADS, HEAD_SIZE = 2, 8
 _MASK = "A query sees its own token and those before it."
 ATTENTION_CASES = (
     # name, what it isolates, what its failure means, queries, tokens, deviation of q, has a bias
-    ("six queries, six tokens", "every token has a query", _MASK, 6, 6, 1.0, False),
-    ("three queries, eight tokens", "the queries are the last tokens'", _MASK, 3, 8, 1.0, False),
-    ("one query, seven tokens", "the newest token alone", _MASK, 1, 7, 1.0, False),
-    ("one query, one token", "a text of one token", _MASK, 1, 1, 1.0, False),
+    ("six new tokens, six in all", "a query for every token", _MASK, 6, 6, 1.0, False),
+    ("three new tokens, eight in all", "the queries are the last tokens'", _MASK, 3, 8, 1.0, False),
+    ("one new token, seven in all", "the newest token alone", _MASK, 1, 7, 1.0, False),
+    ("the first token", "a text of one token", _MASK, 1, 1, 1.0, False),
     ("scores of several hundred", "exp overflows", "torch.softmax can.", 4, 6, 1e3, False),
     ("a bias", "a bias that isn't 0", "It is added to the scores.", 3, 6, 1.0, True),
 )
@@ -49,14 +49,14 @@ def weights_by(pages: SimpleNamespace, q: Tensor, k: Tensor, *rest: float | Tens
 
 
 def require_weights(weights: Tensor, right: Tensor) -> None:
-    """Raises AnswerError for the first query whose weights are on the wrong tokens."""
+    """Raises AnswerError for the first query that has wrong weights."""
     _, num_queries, seq_len = weights.shape
     for query, token in enumerate(range(seq_len - num_queries, seq_len)):
         row, wanted = weights[:, query], right[:, query]
         seen, visible = row.abs().amax(0) > 1e-6, wanted.amax(0) > 1e-6
         who = f"query {query} is token {token}'s"
         if row.isnan().any():
-            raise AnswerError(f"{who}, and its weights are NaN: does it see no token, or inf?")
+            raise AnswerError(f"{who}, and its weights are NaN: it sees no token, or exp overflows")
         if (later := seen[token + 1 :]).any():
             first = token + 1 + int(later.int().argmax())
             raise AnswerError(f"{who}, and sees token {first}, which comes after it")
@@ -64,6 +64,11 @@ def require_weights(weights: Tensor, right: Tensor) -> None:
             raise AnswerError(f"{who}, and doesn't see token {int(lost.int().argmax())}")
         if ((total := row.sum(-1)) - 1).abs().amax() > 1e-3:
             raise AnswerError(f"{who}, and its weights add up to {total[0]:.3g}, not to 1")
+        if (wrong := (row - wanted).abs() > 1e-3).any():
+            head, key = wrong.nonzero()[0].tolist()
+            place = f"head {head}: query {query}'s weight on token {key}"
+            found = f"{row[head, key]:.3g}"
+            raise AnswerError(f"{place} should be {wanted[head, key]:.3g}, is {found}")
 
 
 def right_weights(q: Tensor, k: Tensor, scale: float, bias: Tensor | float) -> Tensor:

@@ -158,9 +158,15 @@ STORE_CASES = (
     ("two prompts", "one of them fills its blocks", _STORE, 6, ((0, 8), (1, 3))),
     ("a token more", "it fits into the last block", _STORE, 6, ((0, 6), (1, 3), (0, 7))),
     ("a new block", "the last block was full", _STORE, 6, ((0, 8), (1, 3), (0, 9), (1, 4))),
-    ("no room", "one block is free, two are needed", _STORE, 4, ((0, 9), (1, 6))),
-    ("no room to grow", "none is free, and one is needed", _STORE, 3, ((0, 8), (1, 4), (0, 9))),
-    ("the last block", "exactly as many are free", _STORE, 3, ((0, 4), (1, 8))),
+    ("a prompt without room", "one block is free, two are needed", _STORE, 4, ((0, 9), (1, 6))),
+    (
+        "a token without room",
+        "none is free, and one is needed",
+        _STORE,
+        3,
+        ((0, 8), (1, 4), (0, 9)),
+    ),
+    ("taking the last block", "exactly as many are free", _STORE, 3, ((0, 4), (1, 8))),
 )
 
 
@@ -280,10 +286,17 @@ def drawn(memory: Any, num_tokens: dict[int, int]) -> "Frame":
 _YOUNGEST = "The youngest running request gives up its blocks, and waits in front of the others."
 PREEMPT_CASES = (
     # name, what it isolates, what its failure means, running, waiting, blocks of each
-    ("three run, two wait", "the youngest is the last of them", _YOUNGEST, [0, 1, 2], [3, 4], 2),
-    ("another order", "numbers don't say who is older", _YOUNGEST, [2, 5, 1], [3], 3),
-    ("nobody waits", "it waits alone", _YOUNGEST, [0, 1], [], 1),
-    ("one runs", "nobody is left running", _YOUNGEST, [4], [5, 6], 2),
+    (
+        "preempting one of three",
+        "the youngest is the last of them",
+        _YOUNGEST,
+        [0, 1, 2],
+        [3, 4],
+        2,
+    ),
+    ("preempting out of order", "numbers don't say who is older", _YOUNGEST, [2, 5, 1], [3], 3),
+    ("preempting with an empty queue", "it waits alone", _YOUNGEST, [0, 1], [], 1),
+    ("preempting the only one", "no request is left running", _YOUNGEST, [4], [5, 6], 2),
 )
 
 

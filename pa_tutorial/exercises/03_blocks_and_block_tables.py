@@ -1,178 +1,142 @@
-"""Exercises of notebook 03: slots, and copy-on-write."""
+"""Blanks of notebook 03: a pool that counts references, block tables, fork, copy-on-write."""
 
-from collections.abc import Sequence
-from copy import deepcopy
+from collections.abc import Callable
+from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks.calls import AnswerError, Function, require_written
-from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import called, graded, whole_numbers
-from pa_tutorial.paging.errors import OutOfBlocks
-from pa_tutorial.paging.layouts import slot_mapping
+from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.exercises.grading import graded, require_shape
+from pa_tutorial.exercises.pools_at_work import costs, other_blocks, plain_lists, played, pool_after
 
+# Pools --------------------------------------------------------------------------------------------
+# name, what it isolates, what its failure means, block_size, sequences, the free list, operations
 
-# 1. ---------------------------------------------------------------------------------------------
-def find_slots(block_table: list[int], first: int, last: int, block_size: int) -> list[int]:
-    """The slots of the tokens at positions p = first, first + 1, …, last - 1."""
-    # p // block_size is the logical block of position p, p % block_size its offset
-    ### BEGIN SOLUTION
-    return [block_table[p // block_size] * block_size + p % block_size for p in range(first, last)]
-    ### END SOLUTION
+A = {"a": ("THE CAT S", [1, 2, 3])}
+TWO = {"a": ("THE CAT S", [1, 2, 3]), "b": ("THE CAT SAW", [1, 2, 4])}
+FORKED = {"a": ("THE CAT S", [1, 2, 3]), "b": ("THE CAT S", [1, 2, 3])}
+THREE = FORKED | {"c": ("THE CAT S", [1, 2, 3])}
+FULL = {"a": ("THE CAT ", [1, 2]), "b": ("THE CAT ", [1, 2])}
+NEW = {"a": ("", [])}
 
-
-_TABLE = "Use the block table, and the block size that you are given."
-SLOT_CASES: tuple[tuple, ...] = (
-    # name, what it isolates, what its failure means, block_table, first, last, block_size
-    ("first_block", "a prompt inside one block", _TABLE, [3], 0, 4, 4),
-    ("worked_example", "11 tokens in two blocks", _TABLE, [5, 2], 0, 11, 8),
-    ("decode_step", "one new token", _TABLE, [5, 2], 10, 11, 8),
-    ("chunk", "tokens in the middle of a sequence", _TABLE, [4, 1, 9], 3, 9, 4),
-    ("other_block_size", "blocks of 16 tokens", _TABLE, [7, 3], 15, 18, 16),
-    ("blocks_of_6", "a block size that is no power of two", _TABLE, [300, 2, 8, 1, 9], 22, 27, 6),
-)
-
-
-def other_table(rng: np.random.Generator, _: str, table: list[int], *sizes: int) -> tuple:
-    return None, rng.permutation(1200)[: len(table)].tolist(), *sizes
-
-
-def slots_run(answer: Function, table: list[int], first: int, last: int, size: int) -> Tensor:
-    slots = called(answer, table, first, last, size)
-    return torch.tensor([whole_numbers(slots, last - first, "slots")])
-
-
-def slots_of_the_package(table: list[int], first: int, last: int, block_size: int) -> Tensor:
-    return slot_mapping(table, range(first, last), block_size)[None]
-
-
-# 2. ---------------------------------------------------------------------------------------------
-def append_token(
-    table: list[int], num_tokens: int, ref_counts: list[int], free: list[int], block_size: int
-) -> list[tuple[int, int]]:
-    """Make room for one more token of a sequence; change table, ref_counts and free in place.
-
-    table       physical block numbers of the sequence
-    num_tokens  tokens in it so far
-    ref_counts  for each block of the pool, how many tables point to it
-    free        the free blocks; take the last one, with free.pop()
-    returns     the (source, destination) block to copy, if there is one: [] or [(4, 7)]
-
-    Raises OutOfBlocks("no block is free") if one is needed; then nothing may have changed.
-    """
-    # 1. is the last block full (or is there none)? then a new block goes to the end of table
-    # 2. is it shared? then a new block takes its place, and its tokens must be copied
-    # 3. else there is room: nothing changes
-    # a new block has one reference; a block that leaves the table loses one
-    ### BEGIN SOLUTION
-    full = num_tokens % block_size == 0
-    shared = not full and ref_counts[table[-1]] > 1
-    if not full and not shared:
-        return []
-    if not free:
-        raise OutOfBlocks("no block is free")
-    new = free.pop()
-    ref_counts[new] = 1
-    if full:
-        table.append(new)
-        return []
-    old, table[-1] = table[-1], new
-    ref_counts[old] -= 1
-    return [(old, new)]
-    ### END SOLUTION
-
-
-_PLAN = "Go through the three cases of the plan; -1 means nothing."
-APPEND_CASES = (
-    # name, what it isolates, what its failure means, block_size, num_tokens,
-    # (table, ref_counts, free), and afterwards, with copies; None: OutOfBlocks
-    ("room", "the last block has room", _PLAN, 4, 3, ([1], [0, 1, 0, 0], [3, 2]),
-     ([1], [0, 1, 0, 0], [3, 2], [])),
-    ("room_and_none_free", "no block is free, and none is needed", _PLAN, 4, 3, ([1], [0, 1], []),
-     ([1], [0, 1], [], [])),
-    ("full_block", "the last block is full", _PLAN, 4, 4, ([1], [0, 1, 0, 0], [3, 2]),
-     ([1, 2], [0, 1, 1, 0], [3], [])),
-    ("first_token", "a sequence without a block", _PLAN, 4, 0, ([], [0, 0, 0, 0], [3, 2, 1]),
-     ([1], [0, 1, 0, 0], [3, 2], [])),
-    ("blocks_of_3", "blocks of 3 tokens", _PLAN, 3, 4, ([2, 1], [0, 1, 1, 0], [3]),
-     ([2, 1], [0, 1, 1, 0], [3], [])),
-    ("copy_on_write", "the last block is shared and not full", _PLAN, 4, 6,
-     ([1, 2], [0, 2, 2, 0], [3]), ([1, 3], [0, 2, 1, 1], [], [(2, 3)])),
-    ("three_references", "three sequences share the last block", _PLAN, 4, 1,
-     ([2], [0, 0, 3, 0], [1, 3]), ([3], [0, 0, 2, 1], [1], [(2, 3)])),
-    ("shared_and_full", "the last block is shared and full", _PLAN, 4, 8,
-     ([1, 2], [0, 2, 2, 0], [3]), ([1, 2, 3], [0, 2, 2, 1], [], [])),
-    ("shared_before", "only an earlier block is shared", _PLAN, 4, 5, ([1, 2], [0, 2, 1, 0], [3]),
-     ([1, 2], [0, 2, 1, 0], [3], [])),
-    ("none_free", "no block for the next token", _PLAN, 4, 8, ([1, 2], [0, 1, 1, 0], []), None),
-    ("none_free_for_the_copy", "no block for the copy", _PLAN, 4, 7, ([1, 2], [0, 2, 2, 0], []),
-     None),
+RELEASE = (
+    ("a drops its last block", "one reader", "", 4, TWO, [6, 5], ("drop a",)),
+    (
+        "a drops its blocks, two of which b reads too",
+        "another reader", "", 4, TWO, [6, 5], ("drop a", "drop a", "drop a"),
+    ),
+    ("a and b drop the same block", "two readers", "", 4, FULL, [3], ("drop a", "drop b")),
+    (
+        "three sequences drop the same block",
+        "three readers", "", 4, THREE, [5, 4], ("drop b", "drop c", "drop a"),
+    ),
 )  # fmt: skip
-STATE = "table|ref_counts|free|copies", "place"
-POOL = 6  # blocks of the pool in other draws, more than in any case by hand
-
-
-def other_pool(
-    rng: np.random.Generator, _: str, size: int, num_tokens: int, before: tuple, after: tuple | None
-) -> tuple:
-    """The same story in a larger pool: its blocks have other numbers, and others use the rest."""
-    names, in_use = rng.permutation(POOL).tolist(), rng.integers(1, 10, size=POOL).tolist()
-
-    def renamed(table: list[int], ref_counts: list[int], free: list[int], *copies: list) -> tuple:
-        counts = dict(enumerate(in_use)) | dict(zip(names, ref_counts, strict=False))
-        pairs = ([(names[old], names[new]) for old, new in some] for some in copies)
-        blocks = ([names[block] for block in some] for some in (table, free))
-        return next(blocks), list(counts.values()), next(blocks), *pairs
-
-    return None, size, num_tokens, renamed(*before), after and renamed(*after)
-
-
-def append_run(
-    answer: Function, size: int, num_tokens: int, before: tuple, after: tuple | None
-) -> Tensor:
-    table, ref_counts, free = own = deepcopy(before)
-    try:
-        copies = require_written(answer(table, num_tokens, ref_counts, free, size))
-    except OutOfBlocks as error:
-        if after is None and own != before:
-            raise AnswerError(
-                "it raised OutOfBlocks, but it had changed table, ref_counts or free before"
-            ) from error
-        if after is not None:
-            raise
-        copies = []
-    else:
-        if after is None:
-            raise AnswerError("no block is free, but it did not raise OutOfBlocks")
-    if not isinstance(copies, list) or any(
-        not isinstance(pair, tuple) or len(pair) != 2 for pair in copies
-    ):
-        raise AnswerError(f"it returned {copies!r}; it must return [] or [(source, destination)]")
-    return state_rows(*own, copies)
-
-
-def state_rows(table: list, ref_counts: list, free: list, copies: Sequence[tuple]) -> Tensor:
-    """[4, 6], filled up with -1"""
-    rows = table, ref_counts, free, [block for pair in copies for block in pair]
-    if any(len(row) > POOL for row in rows):
-        raise AnswerError(f"table, ref_counts, free and copies are {rows}; that is too much")
-    return torch.tensor([[*row, *[-1] * (POOL - len(row))] for row in rows])
-
-
-def state_by_hand(_size: int, _tokens: int, before: tuple, after: tuple | None) -> Tensor:
-    return state_rows(*(after or (*before, [])))
-
-
-EXERCISES = (
-    Exercise(
-        solution=find_slots,
-        cases=graded(SLOT_CASES, slots_run, slots_of_the_package, ("call", "token"), other_table),
-        is_warm_up=True,
+APPEND = (
+    (
+        "a writes THE CAT S",
+        "a new sequence", "", 4, NEW, [6, 5, 4, 3, 2, 1], ("write a THE CAT S",),
     ),
-    Exercise(
-        solution=append_token,
-        cases=graded(APPEND_CASES, append_run, state_by_hand, STATE, other_pool),
+    ("a appends T to 9 tokens", "a block with room", "", 4, A, [5, 4], ("write a T",)),
+    ("a appends S to full blocks that b reads too", "full", "", 4, FULL, [4, 3], ("write a S",)),
+    ("a writes CAT, in blocks of 2", "blocks of 2", "", 2, NEW, [2, 1], ("write a CAT",)),
+    ("a appends S, and no block is free", "a refusal", "", 4, FULL, [], ("write a S",)),
+    (
+        "a appends T to a block that b reads too",
+        "what copy_on_write says", "", 4, FORKED, [5, 4], ("write a T",),
     ),
+)  # fmt: skip
+FORK = (
+    ("b is forked from a", "three blocks", "", 4, A, [6, 5, 4], ("fork a b",)),
+    (
+        "c is forked from b, which shares blocks with a",
+        "blocks that are shared already", "", 4, TWO, [6, 5], ("fork b c",),
+    ),
+    ("a is forked before its first token", "no block", "", 4, NEW, [2, 1], ("fork a b",)),
+    (
+        "b is forked from a, then both write",
+        "two tables", "", 4, {"a": FULL["a"]}, [6, 5, 4, 3],
+        ("fork a b", "write a SAT", "write b SAW"),
+    ),
+)  # fmt: skip
+COPY = (
+    (
+        "b writes AW, and a writes AT",
+        "a tail with two readers", "", 4, FORKED, [6, 5, 4], ("write b AW", "write a AT"),
+    ),
+    ("a appends A to its own block", "one reader", "", 4, TWO, [6, 5], ("write a A",)),
+    (
+        "three sequences write into one block",
+        "three readers", "", 4, THREE, [6, 5, 4], ("write c A", "write a I", "write b O"),
+    ),
+    ("a appends A, and no block is free", "a refusal", "", 4, FORKED, [], ("write a A",)),
+    (
+        "b ends, and a appends A",
+        "a tail whose other reader has ended", "", 4, FORKED, [4], ("free b", "write a A"),
+    ),
+)  # fmt: skip
+FREE = (
+    ("a ends, and b goes on", "two blocks with another reader", "", 4, TWO, [6, 5], ("free a",)),
+    ("a, the only sequence, ends", "three blocks", "", 4, A, [5, 4], ("free a",)),
+    ("a and b end", "every block has two readers", "", 4, FORKED, [4], ("free a", "free b")),
+    ("a ends before its first token", "no block", "", 4, NEW, [2, 1], ("free a",)),
 )
+
+
+def on_pools(cases: tuple[tuple, ...]) -> Callable[[int], list[Trial]]:
+    options = {"drawn": pool_after, "costs": costs}
+    return graded(cases, played, plain_lists, ("operations",), again=other_blocks, **options)
+
+
+# Slots --------------------------------------------------------------------------------------------
+SLOTS: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means, block_table, positions, block_size
+    ("11 tokens in blocks 5 and 2", "two blocks", "", [5, 2], [*range(11)], 8),
+    ("one block", "a prompt inside one block", "", [3], [0, 1, 2, 3], 4),
+    ("the newest token", "one token", "", [5, 2], [10], 8),
+    ("the middle of a sequence", "three blocks", "", [4, 1, 9], [*range(3, 9)], 4),
+    ("tokens in any order", "positions that don't ascend", "", [7, 3, 12], [40, 3, 16, 15], 16),
+    ("blocks of 6", "a block size that is no power of two", "", [300, 2, 8, 1, 9], [22, 26], 6),
+)
+
+
+def other_table(
+    rng: np.random.Generator, _: str, table: list[int], positions: list[int], size: int
+) -> tuple:
+    return None, rng.permutation(1200)[: len(table)].tolist(), positions, size
+
+
+def run_slots(pages: ModuleType, table: list[int], positions: list[int], size: int) -> Tensor:
+    found = pages.slot_mapping(torch.tensor(table), torch.tensor(positions), size)
+    slots = require_shape(found, [len(positions)])
+    if slots.is_floating_point():
+        raise AnswerError(f"slots are {slots.dtype}; they must be whole numbers: // and %")
+    wanted = by_hand(table, positions, size).tolist()
+    for position, slot, right in zip(positions, slots.tolist(), wanted, strict=True):
+        if slot != right:
+            should, is_now = place_in_words(right, size), place_in_words(slot, size)
+            raise AnswerError(f"token {position} should be in {should}; yours is {is_now}")
+    return slots
+
+
+def place_in_words(slot: int, size: int) -> str:
+    return f"slot {slot} (block {slot // size}, offset {slot % size})"
+
+
+def by_hand(table: list[int], positions: list[int], size: int) -> Tensor:
+    """From the list of all slots that a sequence has, in its order."""
+    slots = [slot for block in table for slot in range(block * size, (block + 1) * size)]
+    return torch.tensor([slots[position] for position in positions])
+
+
+CASES: dict[str, Callable[[int], list[Trial]]] = {
+    "release": on_pools(RELEASE),
+    "slot_mapping": graded(SLOTS, run_slots, by_hand, ("token",), again=other_table),
+    "append_token": on_pools(APPEND),
+    "fork": on_pools(FORK),
+    "copy_on_write": on_pools(COPY),
+    "free": on_pools(FREE),
+}
+EXERCISES = ()

@@ -278,11 +278,11 @@ def slots_of(layout: VllmLayout, table: Slots, seq_len: int) -> Tensor:
 
 # paged_gather -------------------------------------------------------------------------------------
 
-# Three sequences; a and b share block 3. One head, and as many elements as the pool has slots, so
-# that V can be 1 in the element of its slot: the output is the weight of each slot.
+# Three sequences, of which two share block 3. V has as many elements as the pool has slots, and is 1
+# in the element of its own slot: so the output is the weight of each slot.
 POOL = VllmLayout(6, 1, 24, 4)
 LENS, TABLES = (7, 6, 2), ((3, 1, 0), (3, 4, 0), (2, 0, 0))
-SEEN = (("three sequences", "two share a block, one is short", ""),)
+SEEN = (("each query sees its own tokens", "two sequences share a block", ""),)
 STEPS = "one_token", "gqa", "alibi", "block_zero_in_use", "float16"
 
 
@@ -308,15 +308,16 @@ def weights_of_slots(pages: Any, draw: int) -> Tensor:
 
 def run_shown(pages: Any, draw: int) -> Tensor:
     found = weights_of_slots(pages, draw)
-    for name, row, table, seq_len in zip("abc", found.tolist(), TABLES, LENS, strict=True):
+    for sequence, (table, seq_len) in enumerate(zip(TABLES, LENS, strict=True)):
         own = slots_of(POOL, table, seq_len).tolist()
-        for slot, weight in enumerate(row):
+        for slot, weight in enumerate(found[sequence].tolist()):
+            where = in_block(slot, POOL.block_size)
             if weight and slot not in own:
-                where = f"{in_block(slot, POOL.block_size)}, where there is no token of {name}"
-                raise AnswerError(f"the query of {name} sees {where}")
+                query = f"the query of sequence {sequence}"
+                raise AnswerError(f"{query} sees {where}, which holds no token of its own")
             if not weight and slot in own:
-                where = f"token {own.index(slot)} of {name}, in {in_block(slot, POOL.block_size)}"
-                raise AnswerError(f"{where}, gets no weight")
+                token = f"token {own.index(slot)} of sequence {sequence}, in {where}"
+                raise AnswerError(f"{token}, gets no weight")
     return found
 
 

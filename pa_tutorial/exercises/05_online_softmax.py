@@ -1,24 +1,29 @@
-"""Exercises of notebook 05: one pass over the scores, merging parts, merging finished outputs."""
+"""Blanks of notebook 05: one pass, minus infinity, parts and their merge; an exercise about lse."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from decimal import Decimal, localcontext
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.online import Part
-from pa_tutorial.checks.calls import AnswerError, Function
+from pa_tutorial.checks.calls import AnswerError, require_written
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
+from pa_tutorial.checks.diagnosing import told_apart
+from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import called, graded, require_floats, require_tensors
-from pa_tutorial.exercises.once import once
+from pa_tutorial.exercises.grading import called, graded, require_tensors
 from pa_tutorial.exercises.random_inputs import reseeded, seeded
 
 Tokens = tuple[Sequence[float], Sequence[Sequence[float]]]  # scores, and the v of each
+Scores = Sequence[float]
+MASKED = -math.inf
+BOUND = 1e-9  # of a number, relative to it where it is large
 
 
-def _exact(parts: Sequence[Tokens]) -> tuple[Decimal, Decimal, list[Decimal]]:
+def exact(parts: Sequence[Tokens]) -> tuple[Decimal, Decimal, list[Decimal]]:
     """m, l and acc over the tokens of all these parts: from the definition, with 50 digits."""
     scores = [Decimal(score) for part, _ in parts for score in part]
     columns = zip(*(v for _, part in parts for v in part), strict=True)
@@ -29,159 +34,250 @@ def _exact(parts: Sequence[Tokens]) -> tuple[Decimal, Decimal, list[Decimal]]:
         return m, Decimal(sum(weights)), acc
 
 
-def _raised(parts: Sequence[Sequence[float]], draw: int) -> list[list[float]]:
+def raised(parts: Sequence[Scores], draw: int) -> list[list[float]]:
     """Each score larger by up to 1/2, for another draw; equal ones stay equal, -inf stays."""
     rng = seeded(0, draw)
     more = {score: rng.random() / 2 if draw else 0.0 for part in parts for score in part}
     return [[score + more[score] for score in part] for part in parts]
 
 
-# 1. ---------------------------------------------------------------------------------------------
-def running_max_and_sum(scores: Iterator[float]) -> tuple[float, float]:
-    """The maximum m of the scores and the sum l of exp(score - m), in one pass.
+def tokens_of(parts: Sequence[Scores] | None, draw: int) -> list[Tokens]:
+    """The tokens of each part, with a v of 3 elements; for None those of the worked example, 8
+    and 3."""
+    if parts is None:
+        example = reseeded(WORKED_EXAMPLE, draw)
+        qk = example.expected()["qk"][0, 0].tolist()
+        values = example.inputs().values[0][:, 0, :2].tolist()
+        return [(qk[:8], values[:8]), (qk[8:], values[8:])]
+    # above 0 in another draw: no output is so close to 0 that rounding shows
+    rng = seeded(0, draw)
+    random = rng.random if draw else rng.standard_normal
+    return [(part, (random((len(part), 3)) + 0.5).tolist()) for part in raised(parts, draw)]
 
-    scores   an iterator: `for score in scores` gives each score once, and only once;
-             -inf for a masked token (one that the query does not see)
-    returns  (m, l); (-inf, 0.0) if no token is seen
+
+def require_number(what: str, found: float, wanted: float) -> None:
+    """Raises AnswerError for a number that isn't the wanted one, which may be -inf."""
+    if math.isnan(found):
+        raise AnswerError(f"{what} should be {wanted:.3f}, is NaN")
+    if found != wanted and not abs(found - wanted) <= BOUND * max(1.0, abs(wanted)):
+        found, wanted = told_apart(found, wanted, 4)
+        raise AnswerError(f"{what} should be {wanted}, is {found}")
+
+
+def require_as_wanted(part: Any, wanted: tuple, of: str) -> None:
+    """Raises AnswerError for the first of m, l and acc that is wrong.
+
+    of  where the part comes from, behind the name of a number
     """
-    # 1. what are m and l before the first score?
-    # 2. for each score: what is the maximum now?
-    # 3. l uses the old maximum: bring it to the new one, then add the new score's term
-    # 4. -inf - (-inf) is NaN: when would you compute it, and what should you do instead?
-    ### BEGIN SOLUTION
-    m, l = -math.inf, 0.0
-    for score in scores:
-        if score == -math.inf:
-            continue
-        m_new = max(m, score)
-        l = l * math.exp(m - m_new) + math.exp(score - m_new)
-        m = m_new
-    return m, l
-    ### END SOLUTION
+    m, l, acc = wanted
+    require_number(f"m {of}", float(part.m), float(m))
+    require_number(f"l {of}", float(part.l), float(l))
+    if len(part.acc) != len(acc):
+        raise AnswerError(f"acc {of} has {len(part.acc)} elements, and v has {len(acc)}")
+    for dim, (found, right) in enumerate(zip(part.acc, acc, strict=True)):
+        require_number(f"acc[{dim}] {of}", float(found), float(right))
 
 
-MASKED = -math.inf
-_FROM_M = "exp(-1,000) is 0 and exp(10,000) overflows: subtract the maximum before exp."
-_RESCALE = "l so far uses the old maximum: multiply it by exp(old m - new m)."
-_UNSEEN = "A masked token adds 0. While no token was seen, m is -inf and l is 0."
-PASS_CASES: tuple[tuple, ...] = (
+def require_part(pages: Any, part: object) -> Any:
+    if not isinstance(require_written(part), pages.Part):
+        raise AnswerError(f"it returned a {type(part).__name__}; it must return a Part")
+    return part
+
+
+def m_and_l(parts: Sequence[Tokens]) -> Tensor:
+    return torch.tensor([[float(number) for number in exact(parts)[:2]]], dtype=torch.float64)
+
+
+# add_token ----------------------------------------------------------------------------------------
+
+PASSES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means, scores
-    ("ordinary", "scores near 0", _RESCALE, [0.5, -2.0, 1.25, -0.5, 3.0, 0.0, 2.5, 3.5, 1.0]),
-    ("equal", "all scores equal", "Each exp(score - m) is 1: l counts the tokens.", [0.25] * 9),
-    ("one_token", "one token", "m is its score and l is exp(0) = 1.", [-3.0]),
-    ("near_minus_300", "all near -300", _FROM_M, [-300.0, -299.5, -301.0, -300.25]),
-    ("near_minus_1000", "all near -1,000", _FROM_M, [-1000.0, -1001.5, -999.0]),
-    ("near_10000", "all near 10,000", _FROM_M, [9_999.0, 10_000.5, 10_001.0, 9_999.5]),
-    ("rising", "each score is the largest so far", _RESCALE, [float(i) for i in range(33)]),
-    ("rising_by_800", "each is the largest by far", _RESCALE, [800.0 * i - 9e3 for i in range(33)]),
-    ("falling", "the first is the largest", "Only a larger score changes m.",
-     [300.0 - i for i in range(33)]),
-    ("masked_first", "the first tokens are masked", _UNSEEN, [MASKED, MASKED, 1.0, 2.0]),
-    ("masked_between", "a token in the middle is masked", _UNSEEN, [1.0, MASKED, 2.0]),
-    ("masked_last", "the last token is masked", _UNSEEN, [1.0, 2.0, MASKED]),
-    ("nothing_visible", "all tokens are masked", _UNSEEN, [MASKED, MASKED]),
-    ("empty", "there is no token", _UNSEEN, []),
-)  # fmt: skip
+    ("the worked example", "11 tokens", "", None),
+    ("falling", "only the first token sets the maximum", "", [300.0, 250.0, 299.0, 10.0]),
+    ("near_minus_1000", "all near -1,000", "", [-1000.0, -1001.5, -999.0]),
+    ("rising_by_800", "each is the largest by far", "", [800.0 * i - 9e3 for i in range(9)]),
+    ("one token", "the first of all", "", [-3.0]),
+)
 
 
-def pass_run(answer: Function, scores: list[float], draw: int) -> Tensor:
-    try:
-        result = answer(once(*_raised([scores], draw)))
-    except OverflowError:
-        raise AnswerError(
-            "math.exp overflowed, as it does above 709. Subtract the new maximum before you take "
-            "the exponential: then its argument is never above 0"
-        ) from None
-    m_and_l = require_floats(result, "ml")
-    return torch.tensor(m_and_l, dtype=torch.float64)[:, None]
+def stream(scores: Scores | None, draw: int) -> Tokens:
+    parts = tokens_of(None if scores is None else [scores], draw)
+    return [s for part, _ in parts for s in part], [v for _, values in parts for v in values]
 
 
-def sums_with_50_digits(scores: list[float], draw: int) -> Tensor:
-    m, l, _ = _exact([(part, [[]] * len(part)) for part in _raised([scores], draw)])
-    return torch.tensor([[float(m)], [float(l)]], dtype=torch.float64)
+def run_pass(pages: Any, scores: Scores | None, draw: int) -> Tensor:
+    scores, values = stream(scores, draw)
+    part = pages.Part(MASKED, 0.0, [0.0] * len(values[0]))
+    for token, (score, v) in enumerate(zip(scores, values, strict=True)):
+        of = f"after token {token} (score {score:.3f}, the largest before it {part.m:.3f})"
+        part = require_part(pages, called(pages.add_token, part, score, v))
+        require_as_wanted(part, exact([(scores[: token + 1], values[: token + 1])]), of)
+    return m_and_l([(scores, values)])
 
 
-# 2. ---------------------------------------------------------------------------------------------
-def merge_parts(parts: Sequence[tuple[float, float, list[float]]]) -> list[float]:
-    """The output of attention over the tokens of all parts, for one query.
+def sums_of_a_pass(scores: Scores | None, draw: int) -> Tensor:
+    return m_and_l([stream(scores, draw)])
 
-    parts    a Part (m, l, acc) for each, acc a list of head_size floats. A part may hold no
-             token: then m is -inf, l is 0 and acc is all 0. At least one part holds a token.
-    returns  head_size floats
-    """
-    # 1. the common maximum is the largest m of all parts
-    # 2. each part uses its own m: which factor brings its l and its acc to the common one?
-    # 3. add up l, add up acc; divide once, at the end
-    ### BEGIN SOLUTION
-    m = max(part_m for part_m, _, _ in parts)
-    l, acc = 0.0, [0.0] * len(parts[0][2])
-    for part_m, part_l, part_acc in parts:
-        rescale = math.exp(part_m - m)
-        l += part_l * rescale
-        acc = [a + x * rescale for a, x in zip(acc, part_acc, strict=True)]
-    return [a / l for a in acc]
-    ### END SOLUTION
 
+# exp_from -----------------------------------------------------------------------------------------
+
+EXPS = (
+    # name, what it isolates, what its failure means, score, m
+    ("score -inf, m -inf", "a masked token, and none before it", "", MASKED, MASKED),
+    ("score -inf, m 0.5", "a masked token", "", MASKED, 0.5),
+    ("score 0.25, m 0.5", "an ordinary token", "", 0.25, 0.5),
+    ("score 2, m 2", "the largest score", "", 2.0, 2.0),
+    ("score -1000, m 0", "a score far below", "", -1000.0, 0.0),
+)
+
+
+def run_exp(pages: Any, score: float, m: float, draw: int) -> Tensor:
+    score, wanted = lower(score, m, draw), the_rule(score, m, draw)
+    found = require_written(called(pages.exp_from, score, m))
+    require_number(f"exp_from({score:g}, {m:g})", float(found), wanted.item())
+    part = pages.Part(MASKED, 0.0, [0.0])
+    for masked_or_not in (MASKED, MASKED, 0.5, MASKED):
+        part = pages.add_token(part, masked_or_not, [9.0])
+        if math.isnan(part.l):
+            raise AnswerError(
+                "exp_from is right, but add_token gets NaN for a masked token. Does it take both "
+                "of its exponentials with exp_from?"
+            )
+    return wanted
+
+
+def lower(score: float, m: float, draw: int) -> float:
+    """For another draw a lower score, unless it is the largest."""
+    return score if score == m or not draw else score - seeded(5, draw).random()
+
+
+def the_rule(score: float, m: float, draw: int) -> Tensor:
+    score = lower(score, m, draw)
+    wanted = 0.0 if score == MASKED else math.exp(score - m)
+    return torch.tensor([[wanted]], dtype=torch.float64)
+
+
+# part_of ------------------------------------------------------------------------------------------
+
+PIECES: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means, scores
+    ("8 tokens of the worked example", "one query", "", None),
+    ("many queries", "some tokens are masked", "", [0.5, 3.0, -2.0, 1.25, 2.5]),
+    ("near_10000", "all near 10,000", "", [9_999.0, 10_000.5, 10_001.0]),
+    ("near_minus_1000", "all near -1,000", "", [-1000.0, -1001.5, -999.0]),
+)
+
+
+def queries_of(scores: Scores | None, draw: int) -> tuple[list[Scores], Sequence[Scores]]:
+    """The scores that each query gives the tokens, and the v of these."""
+    if scores is None:
+        (own, values), _ = tokens_of(None, draw)
+        return [own], values
+    ((own, values),) = tokens_of([scores], draw)
+    masked = [MASKED] * len(own)
+    return [own, own[::-1], [own[0], *masked[1:]], masked], values
+
+
+def run_part_of(pages: Any, scores: Scores | None, draw: int) -> Tensor:
+    """On [2, num_queries, num_tokens]: the second head has the queries in the opposite order."""
+    rows, values = queries_of(scores, draw)
+    double = {"dtype": torch.float64}
+    qk, v = torch.tensor([rows, rows[::-1]], **double), torch.tensor([values] * 2, **double)
+    part = require_part(pages, pages.part_of(qk.clone(), v.clone()))
+    require_shapes(part, [2, len(rows)], v.shape[-1])
+    for head, row in ((head, row) for head in (0, 1) for row in range(len(rows))):
+        own = qk[head, row].tolist()
+        sees = "" if max(own) > MASKED else ", which sees no token"
+        one = pages.Part(*(numbers[head, row] for numbers in part))
+        require_as_wanted(one, exact([(own, values)]), f"of head {head}, query {row}{sees}")
+    return sums_of_a_piece(scores, draw)
+
+
+def require_shapes(part: Any, shape: list[int], head_size: int) -> None:
+    for name, like in (("m", shape), ("l", shape), ("acc", [*shape, head_size])):
+        tensor = getattr(part, name)
+        if not torch.is_tensor(tensor) or list(tensor.shape) != like:
+            found = list(tensor.shape) if torch.is_tensor(tensor) else type(tensor).__name__
+            raise AnswerError(f"{name} must have the shape {like}; yours is {found}")
+
+
+def sums_of_a_piece(scores: Scores | None, draw: int) -> Tensor:
+    rows, values = queries_of(scores, draw)
+    return m_and_l([(rows[0], values)])
+
+
+# merge --------------------------------------------------------------------------------------------
 
 NOTHING = (MASKED, MASKED)
-_OWN_M = (
+OWN_M = (
     "Each part uses its own m. Before adding, multiply its l and its acc by "
     "exp(its m - common m), which is never above 1; without m, exp overflows or is 0."
 )
-_NO_TOKEN = "A part without a token has the weight exp(-inf) = 0. But -inf - (-inf) is NaN."
+NO_TOKEN = "A part without a token has the weight exp(-inf) = 0. But -inf - (-inf) is NaN."
 MERGE_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means, the scores of each part
-    ("one_part", "one part", "The output is acc / l: acc is not divided yet, and only once.",
-     [(1.0, -0.5, 2.0)]),
-    ("two_parts", "two parts of three", _OWN_M, [(0.5, -2.0, 1.25), (3.0, 2.5, 2.0)]),
+    ("the worked example", "head 0, 11 tokens as 8 and 3", OWN_M, None),
+    ("two_parts", "two parts of three", OWN_M, [(0.5, -2.0, 1.25), (3.0, 2.5, 2.0)]),
     ("different_sizes", "parts of 1, 2 and 5 tokens", "A part counts by its l, not as 1.",
      [(1.5,), (1.0, 2.0), (1.25, 0.5, 1.0, 0.0, 1.75)]),
     ("equal_maxima", "all parts have the same maximum", "l must be added up too, not only acc.",
      [(2.0, 1.0), (2.0, -1.0, 0.5), (2.0,)]),
-    ("far_apart", "near -300 and near 300", _OWN_M, [(-300.0, -299.5), (300.0, 301.0)]),
-    ("near_minus_300", "all near -300", _OWN_M, [(-300.0, -299.5), (-301.0, -298.5, -300.25)]),
-    ("near_300", "all near 300", _OWN_M, [(300.0, 299.5), (301.0, 298.5, 300.25)]),
-    ("many_parts", "16 parts, rising by about 40", _OWN_M, [(40.0 * i - 300,) for i in range(16)]),
-    ("empty_first", "two empty parts first", _NO_TOKEN, [NOTHING, NOTHING, (1.0, 2.0), (0.5,)]),
-    ("empty_between", "an empty part in the middle", _NO_TOKEN, [(1.0, 2.0), NOTHING, (0.5,)]),
-    ("empty_last", "two empty parts last", _NO_TOKEN, [(0.5, -1.0), (1.5,), NOTHING, NOTHING]),
-    ("worked_example", "head 0 of the worked example, 11 tokens as 8 and 3", _OWN_M, None),
-)  # fmt: skip
-PARTS_CASES = (
-    *MERGE_CASES,  # and those for which a float has more room than a float32
-    ("near_minus_1000", "all near -1,000", _OWN_M, [(-1000.0, -1001.0), (-999.5,)]),
-    ("near_10000", "all near 10,000", _OWN_M, [(10_000.0, 9_999.0), (10_001.5,)]),
-    ("very_far_apart", "near -10,000, 10,000, -10,000", _OWN_M, [(-1e4,), (1e4, 9e3), (-1e4,)]),
+    ("far_apart", "near -300 and near 300", OWN_M, [(-300.0, -299.5), (300.0, 301.0)]),
+    ("near_minus_300", "all near -300", OWN_M, [(-300.0, -299.5), (-301.0, -298.5, -300.25)]),
+    ("near_300", "all near 300", OWN_M, [(300.0, 299.5), (301.0, 298.5, 300.25)]),
+    ("many_parts", "16 parts, rising by about 40", OWN_M, [(40.0 * i - 300,) for i in range(16)]),
+    ("empty_first", "two empty parts first", NO_TOKEN, [NOTHING, NOTHING, (1.0, 2.0), (0.5,)]),
+    ("empty_between", "an empty part in the middle", NO_TOKEN, [(1.0, 2.0), NOTHING, (0.5,)]),
+    ("empty_last", "two empty parts last", NO_TOKEN, [(0.5, -1.0), (1.5,), NOTHING, NOTHING]),
 )  # fmt: skip
 
 
-def _parts(scores: list[tuple[float, ...]] | None, draw: int) -> list[Tokens]:
-    """The tokens of each part; for None those of the worked example."""
-    if scores is None:
-        example = reseeded(WORKED_EXAMPLE, draw)
-        qk = example.expected()["qk"][0, 0].tolist()
-        values = example.inputs().values[0][:, 0].tolist()
-        return [(qk[:8], values[:8]), (qk[8:], values[8:])]
-    # of one sign in another draw: no output is so close to 0 that rounding shows
-    rng = seeded(0, draw)
-    random = rng.random if draw else rng.standard_normal
-    parts = _raised(scores, draw)
-    return [(part, (random((len(part), 3)) + 0.5).tolist()) for part in parts]
+def queries_in_parts(parts: Sequence[Scores] | None, draw: int) -> tuple[list[Tokens], ...]:
+    """The tokens of each part, of two queries: the second has the parts from the last to the
+    first."""
+    own = tokens_of(parts, draw)
+    return own, own[::-1]
 
 
-def merge_run(answer: Function, scores: list | None, draw: int) -> Tensor:
-    exact = [_exact([part]) for part in _parts(scores, draw)]
-    parts = [Part(float(m), float(l), [float(a) for a in acc]) for m, l, acc in exact]
-    names = [f"out[{i}]" for i in range(len(parts[0].acc))]
-    return torch.tensor([require_floats(called(answer, parts), names)], dtype=torch.float64)
+def run_merge(pages: Any, parts: Sequence[Scores] | None, draw: int) -> Tensor:
+    """Merges the parts of two queries one by one."""
+    queries = queries_in_parts(parts, draw)
+    whole = pages.Part(*tensors(queries, slice(0, 1)))
+    for number in range(1, len(queries[0])):
+        whole = merged(pages, whole, pages.Part(*tensors(queries, slice(number, number + 1))))
+        for query, own in enumerate(queries):
+            one = pages.Part(*(numbers[query] for numbers in whole))
+            of = f"of query {query}, parts 0 to {number} merged"
+            require_as_wanted(one, exact(own[: number + 1]), of)
+    return sums_of_all_parts(parts, draw)
 
 
-def attention_over_all_tokens(scores: list | None, draw: int) -> Tensor:
-    _, l, acc = _exact(_parts(scores, draw))
-    return torch.tensor([[float(a / l) for a in acc]], dtype=torch.float64)
+def tensors(queries: Sequence[list[Tokens]], parts: slice) -> tuple[Tensor, ...]:
+    """m, l [num_queries] and acc [num_queries, head_size] over some parts of each query."""
+    numbers = [exact(own[parts]) for own in queries]
+    flat = [(float(m), float(l), [float(a) for a in acc]) for m, l, acc in numbers]
+    columns = zip(*flat, strict=True)
+    return tuple(torch.tensor(column, dtype=torch.float64) for column in columns)
 
 
-# 3. ---------------------------------------------------------------------------------------------
+def merged(pages: Any, one: Any, other: Any) -> Any:
+    """What merge returns. AnswerError if it changed one of the two."""
+    before = deepcopy((one, other))
+    part = require_part(pages, pages.merge(one, other))
+    require_shapes(part, list(one.m.shape), one.acc.shape[-1])
+    for mine, its in zip((one, other), before, strict=True):
+        if not all(map(torch.equal, mine, its)):
+            raise AnswerError("it changed one of the two parts; it must only read them")
+    return part
+
+
+def sums_of_all_parts(parts: Sequence[Scores] | None, draw: int) -> Tensor:
+    return m_and_l(tokens_of(parts, draw))
+
+
+# merge_outputs ------------------------------------------------------------------------------------
+
+
 def merge_outputs(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
     """Merge the finished outputs of several parts, by the logarithms of their sums.
 
@@ -206,7 +302,7 @@ def merge_outputs(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
 
 
 LEFTOVER = 9.0  # fills the out of a part without a token
-_WEIGHT = (
+WEIGHT = (
     "A part weighs exp(lse), e to the power of lse: subtract the head's largest lse before exp, "
     "add it again after the (natural) log."
 )
@@ -214,7 +310,7 @@ _WEIGHT = (
 
 OUTPUTS_CASES = (
     *(
-        (name, isolates, _WEIGHT if meaning == _OWN_M else meaning, scores, 1.0)
+        (name, isolates, WEIGHT if meaning == OWN_M else meaning, scores, 1.0)
         for name, isolates, meaning, scores in MERGE_CASES
     ),
     ("own_maximum", "head 0 near -300, head 1 near 300", "Each head needs its own maximum.",
@@ -223,22 +319,22 @@ OUTPUTS_CASES = (
 OUTPUTS = "out|lse", "head", "dim"
 
 
-def _heads(scores: list | None, shift: float, draw: int) -> list[list[Tokens]]:
+def heads_of(scores: list | None, shift: float, draw: int) -> list[list[Tokens]]:
     """Head 0 has the parts as they are; head 1 from the last to the first, scores shifted."""
-    parts = _parts(scores, draw)
+    parts = tokens_of(scores, draw)
     return [parts, [([s + shift for s in part], v) for part, v in reversed(parts)]]
 
 
-def _finished(parts: Sequence[Tokens]) -> tuple[list[float], float]:
+def finished(parts: Sequence[Tokens]) -> tuple[list[float], float]:
     """out and lse over the tokens of these parts."""
-    m, l, acc = _exact(parts)
+    m, l, acc = exact(parts)
     if l == 0:
         return [LEFTOVER] * len(acc), -math.inf
     return [float(a / l) for a in acc], float(m + l.ln())
 
 
-def _outs_and_lses(*case: float) -> tuple[Tensor, Tensor]:
-    by_head = [[_finished([part]) for part in parts] for parts in _heads(*case)]
+def outs_and_lses(*case: float) -> tuple[Tensor, Tensor]:
+    by_head = [[finished([part]) for part in parts] for parts in heads_of(*case)]
     outs, lses = (torch.tensor([[pair[i] for pair in head] for head in by_head]) for i in (0, 1))
     return outs.transpose(0, 1).contiguous(), lses.T.contiguous()
 
@@ -248,35 +344,30 @@ def side_by_side(out: Tensor, lse: Tensor) -> Tensor:
     return torch.stack([out, lse[:, None].expand_as(out)])
 
 
-def outputs_run(answer: Function, *case: float) -> Tensor:
-    outs, lses = _outs_and_lses(*case)
+def outputs_run(answer: Callable, *case: float) -> Tensor:
+    outs, lses = outs_and_lses(*case)
     merged = called(answer, outs, lses)
     return side_by_side(*require_tensors(merged, "out and lse", [outs[0], lses[0]]))
 
 
 def attention_with_50_digits(*case: float) -> Tensor:
-    both = zip(*map(_finished, _heads(*case)), strict=True)
+    both = zip(*map(finished, heads_of(*case)), strict=True)
     return side_by_side(*(torch.tensor(side, dtype=torch.float64) for side in both))
 
 
 def outputs_bound(*case: float) -> float:
     """An lse near 300 is known to 2 ** -16 in float32, and so are the weights made of it."""
-    lses = _outs_and_lses(*case)[1]
+    lses = outs_and_lses(*case)[1]
     return 2**-21 * max(4.0, float(lses[lses.isfinite()].abs().max()))
 
 
+CASES: dict[str, Callable[[int], list[Trial]]] = {
+    "add_token": graded(PASSES, run_pass, sums_of_a_pass, ("query", "m|l")),
+    "exp_from": graded(EXPS, run_exp, the_rule, ("pair", "weight")),
+    "part_of": graded(PIECES, run_part_of, sums_of_a_piece, ("query", "m|l")),
+    "merge": graded(MERGE_CASES, run_merge, sums_of_all_parts, ("query", "m|l")),
+}
 EXERCISES = (
-    Exercise(
-        solution=running_max_and_sum,
-        cases=graded(PASS_CASES, pass_run, sums_with_50_digits, ("m|l", "number"), bound=1e-12),
-        is_warm_up=True,
-    ),
-    Exercise(
-        solution=merge_parts,
-        cases=graded(
-            PARTS_CASES, merge_run, attention_over_all_tokens, ("query", "dim"), bound=1e-12
-        ),
-    ),
     Exercise(
         solution=merge_outputs,
         cases=graded(

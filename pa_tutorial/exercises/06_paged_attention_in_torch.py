@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -223,15 +224,14 @@ SHOWN = (
     ("a step on a new cache", "NaN in K, too", "", *THREE, "NaN in K and V"),
     ("a step on long sequences", "six blocks", "", *LONG, "NaN in K and V"),
 )
-STEPS = (
-    *("one_full_block", "one_token", "gqa", "alibi", "drifting_scores", "block_zero_in_use"),
-    "float16",
-)
+STEPS = (*("one_full_block", "one_token", "gqa", "alibi", "drifting_scores", "block_zero_in_use"),)
 
 
 def steps(names: tuple[str, ...]) -> Callable[[int], list[Trial]]:
-    """The same cases as check("paged_online") has, by name."""
+    """The same cases as check("paged_online") has, by name; and one in which it would show if the
+    whole cache were converted."""
     problems = [PROBLEMS[f"decode/{name}"] for name in names]
+    problems.append(replace(PROBLEMS["decode/float16"], seq_lens=(90, 40)))
     cases = [(one.name, one.isolates, one.meaning, one) for one in problems]
     return graded(cases, run_step, the_oracle, DecodeProblem.axes, bound=bound_of)
 

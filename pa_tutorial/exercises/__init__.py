@@ -1,8 +1,8 @@
-"""The exercises of the notebooks: text, stub, solution and wrong answers.
+"""The blanks and exercises of the notebooks: text, stub, answer and wrong answers.
 
 from pa_tutorial.exercises import attempt
 
-find_slots = attempt("find_slots", find_slots)  # shows the verdict; yours if right, else ours
+fork = attempt("fork", fork)  # shows the verdict; yours if right, else what you saved, or ours
 """
 
 import importlib
@@ -38,7 +38,7 @@ def _own(notebook: str) -> tuple[Exercise, ...]:
 
 
 def exercises_of(notebook: str) -> tuple[Blank | Exercise, ...]:
-    """The blanks of its kernel, then its exercises. Loads only this notebook's module."""
+    """Its blanks, then its exercises. Loads only this notebook's module."""
     return (*blanks_of(notebook), *_own(notebook))
 
 
@@ -54,9 +54,12 @@ def find(name: str) -> Exercise | None:
 
 
 def attempt(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Show the verdict on a reader's function. Returns it if it is right, else ours.
+    """Show the verdict on a reader's function. Returns it if it is right, else the one that they
+    have saved, or ours.
 
-    name  an exercise, or a blank of a kernel (notebooks 08 to 14)
+    name  a blank, of pages (notebooks 01 to 06 and 20) or of a kernel (08 to 14), or an exercise
+
+    A blank is tried among the reader's other functions.
 
     A wrong answer never raises. Raises ValueError for an unknown name, TypeError if the answer to
     an exercise can't be called.

@@ -5,36 +5,20 @@
     mine = my_pages(release, fork) # with these in it, too
     save_pages(release, fork)      # at the end of a notebook
 
-The file lies beside my_kernel/, and is plain Python. YOURS in it names the functions that are the
-reader's; all others are ours.
+The file lies beside my_kernel/. It is plain Python, so `python -m pa_tutorial.checks block_manager
+my_pages.py` runs it. YOURS in it names the functions that are the reader's; all others are ours.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 from pa_tutorial.exercises.ours import readers
 from pa_tutorial.exercises.reader_files import made
-from pa_tutorial.exercises.saved_files import (
-    PAGES,
-    place_of,
-    sources_in,
-    spoken,
-    text_in,
-)
-from pa_tutorial.exercises.saving import (
-    MyKernelError,
-    lacks,
-    raised_in_one_line,
-    save_functions,
-    saved_sources,
-    set_aside,
-)
+from pa_tutorial.exercises.saved_files import PAGES, place_of, spoken
+from pa_tutorial.exercises.saving import save_functions, saved_sources, set_aside
 from pa_tutorial.exercises.together import helpers_of
-from pa_tutorial.exercises.whose import how_many, whose
+from pa_tutorial.exercises.whose import how_many
 from pa_tutorial.kernels.sources import Source
-
-__all__ = ["MyKernelError", "load", "my_pages", "save_pages", "saved_pages"]
 
 
 def my_pages(*functions: Callable) -> ModuleType:
@@ -78,18 +62,3 @@ def with_helpers(functions: tuple[Callable, ...]) -> dict[str, Callable]:
 def saved_pages(*say_and_mend: Callable) -> dict[str, Source]:
     """The reader's functions that were saved and can be used: see saved_sources."""
     return saved_sources([PAGES], vars(made(PAGES)), *say_and_mend).get(PAGES, {})
-
-
-def load(path: str | Path) -> ModuleType:
-    """A saved file as a namespace, all that it has in the place of ours; prints whose it is.
-
-    Raises MyKernelError or KernelFileError, with one line, if it is damaged or lacks something.
-    """
-    path = Path(path)
-    text = text_in(path)
-    theirs = sources_in(text, path)
-    if missing := lacks(text, PAGES):
-        raise MyKernelError(f"{path} isn't complete: it lacks {', '.join(missing)}.")
-    print(f"{path}: {whose(PAGES, theirs)}")
-    with raised_in_one_line(f"{path} can't be executed"):
-        return made(PAGES, ((PAGES, (Source(text, str(path), 1),)),))

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import NamedTuple
 
 import torch
@@ -174,7 +175,11 @@ def release(pool: Pool, block: int) -> None:
         pool.free_blocks.append(block)
 
 
-def slot_mapping(block_table: Tensor, positions: Tensor, block_size: int) -> Tensor:
+def slot_mapping(
+    block_table: Tensor,
+    positions: Tensor,
+    block_size: int,
+) -> Tensor:
     block = block_table[positions // block_size]
     offset = positions % block_size
     return block * block_size + offset
@@ -411,3 +416,71 @@ def paged_attention(
         part = merge(part, part_of(qk, v))
     out = part.acc / part.l[..., None]
     return out.flatten(1, 2).to(q.dtype)
+
+
+# 20 · Prefix cache --------------------------------------------------------------------------------
+
+
+class CachingPool(Pool):
+    """A pool that can find full blocks by name, in use or free."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        super().__init__(num_blocks, block_size)
+        self.free_blocks.reverse()  # the first one is taken next; released blocks join at the end
+        self.named: dict[str, int] = {}  # name -> block
+
+
+def hashed(parent: str, tokens: list[int]) -> str:
+    return sha256(f"{parent} {tokens}".encode()).hexdigest()[:8]
+
+
+def block_names(tokens: list[int], block_size: int) -> list[str]:
+    names, parent = [], ""
+    for end in range(block_size, len(tokens) + 1, block_size):  # full blocks only
+        parent = hashed(parent, tokens[end - block_size : end])
+        names.append(parent)
+    return names
+
+
+def known_blocks(pool: CachingPool, names: list[str]) -> list[int]:
+    blocks = []
+    for name in names:
+        if name not in pool.named:
+            break
+        blocks.append(pool.named[name])
+    return blocks
+
+
+def share(pool: CachingPool, block: int) -> None:
+    if pool.ref_counts[block] == 0:  # free, and its K and V are still there
+        pool.free_blocks.remove(block)
+    pool.ref_counts[block] += 1
+
+
+def take_block(pool: CachingPool) -> int:
+    if not pool.free_blocks:
+        raise OutOfBlocks("no block is free")
+    block = pool.free_blocks.pop(0)  # released longest ago
+    pool.ref_counts[block] = 1
+    pool.named = {name: other for name, other in pool.named.items() if other != block}
+    return block
+
+
+def left_to_compute(num_tokens: int, num_known: int, block_size: int) -> int:
+    most = (num_tokens - 1) // block_size  # the last token is computed in any case
+    return num_tokens - min(num_known, most) * block_size
+
+
+def arrive(pool: CachingPool, tokens: list[int]) -> tuple[Sequence, int]:
+    """A sequence with a prompt, and how many of its tokens were found."""
+    names, size = block_names(tokens, pool.block_size), pool.block_size
+    known = known_blocks(pool, names)
+    found = len(tokens) - left_to_compute(len(tokens), len(known), size)
+    blocks = known[: found // size]
+    for block in blocks:  # first, so that none of them is evicted
+        share(pool, block)
+    while len(blocks) < num_blocks(len(tokens), size):
+        blocks.append(take_block(pool))
+    for name, block in zip(names, blocks, strict=False):  # the last block may have no name
+        pool.named.setdefault(name, block)
+    return Sequence(tokens, blocks), found

@@ -24,7 +24,7 @@ import numpy as np
 
 from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.blank import Blank
+from pa_tutorial.exercises.texts import Told
 
 Costs = Mapping[str, int]  # quantity -> how many
 
@@ -45,7 +45,7 @@ PLAIN = {
 }
 
 
-def beside_right(blank: Blank, function: Callable, trial: Trial) -> str:
+def beside_right(blank: Told, function: Callable, trial: Trial) -> str:
     """For a right answer: par, and what the answer takes where that is more. Empty without par.
 
     trial  the first case
@@ -67,14 +67,14 @@ def beside_right(blank: Blank, function: Callable, trial: Trial) -> str:
     return f"{line} Yours takes only {spoken(fewer)}." if fewer else f"{line} Yours is at par."
 
 
-def costs(blank: Blank, trial: Trial, answer: Callable | None) -> Costs:
+def costs(blank: Told, trial: Trial, answer: Callable | None) -> Costs:
     """What an answer takes in a case; ours for None."""
     with redirect_stdout(io.StringIO()):  # the verdict has shown it
         found = trial.costs(answer)
     return {name: found[name] for name in blank.par}
 
 
-def par_of(blank: Blank) -> str:
+def par_of(blank: Told) -> str:
     """The best known, in a sentence."""
     needed = ", required" if blank.required else ""
     of_step = any(trial.problem for trial in blank.trials())
@@ -82,17 +82,17 @@ def par_of(blank: Blank) -> str:
     return f"par{needed}, in {where}: {spoken(best_known(blank))}."
 
 
-def best_known(blank: Blank) -> Costs:
+def best_known(blank: Told) -> Costs:
     return {**costs_of_ours(blank, 0), **blank.best}
 
 
 @lru_cache(maxsize=64)
-def costs_of_ours(blank: Blank, number: int) -> Costs:
+def costs_of_ours(blank: Told, number: int) -> Costs:
     """number: of the case"""
     return costs(blank, blank.trials()[number], None)
 
 
-def required_trials(blank: Blank, trials: Sequence[Trial]) -> list[Trial]:
+def required_trials(blank: Told, trials: Sequence[Trial]) -> list[Trial]:
     """A further case, if par is required: what the answer takes in some of the others."""
     named = [n for n, one in enumerate(trials) if one.problem and one.problem.name in MEASURED]
 
@@ -114,7 +114,7 @@ def required_trials(blank: Blank, trials: Sequence[Trial]) -> list[Trial]:
     return [trial] if blank.required else []
 
 
-def require_par(blank: Blank, trial: Trial, answer: Callable, enough: Costs) -> None:
+def require_par(blank: Told, trial: Trial, answer: Callable, enough: Costs) -> None:
     """Raises AnswerError for the first quantity of which an answer takes more than is enough, in a
     kernel with the line that takes most."""
     for name, found in costs(blank, trial, answer).items():

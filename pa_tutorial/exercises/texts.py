@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pa_tutorial.exercises.changed_line import with_changed_line
@@ -59,6 +60,7 @@ class Told:
     body    what of it the reader writes
     stub    the answer without that
     trials  the cases, of a draw
+    craft   of a blank: what depends on where the answer runs
     """
 
     name: str
@@ -68,6 +70,7 @@ class Told:
     body: str
     stub: str
     trials: Callable[..., list[Any]]
+    craft: ModuleType
 
     @property
     def table(self) -> dict[str, Any]:

@@ -164,8 +164,12 @@ class Panel:
     def tables(self) -> list[str]:
         return [*dict.fromkeys((*self.drawn.tables, *self.right.tables))][:MOST_TABLES]
 
+    @property
+    def head(self) -> float:
+        return 1.1 if self.caption else 0.3
+
     def height(self, num_rows: int) -> float:
-        return 1.1 + max(num_rows * self.row_height, 1.15 * len(self.tables))
+        return self.head + max(num_rows * self.row_height, 1.15 * len(self.tables))
 
 
 def draw_frames(frames: Sequence[Frame], title: str) -> Figure:
@@ -187,11 +191,18 @@ def draw_pools(frames: Mapping[str, Frame], title: str = "") -> Figure:
     """
     right, yours = frames["right"], frames.get("yours")
     blocks = blocks_to_draw(yours or right, right)
-    panels = [Panel(f"right: {right.caption}" if yours else right.caption, right, right)]
     if yours is None:
-        return _draw_panels(panels, blocks, goal(title or right.caption))
-    panels.insert(0, Panel(f"yours: {yours.caption}", yours, right))
+        alone = Panel(right.caption, right, right)
+        return _draw_panels([alone], blocks, goal(title or right.caption))
+    panels = [
+        Panel(whose("yours", yours), yours, right),
+        Panel(whose("right", right), right, right),
+    ]
     return _draw_panels(panels, blocks, compared(title, in_short(panels[0])))
+
+
+def whose(words: str, one: Frame) -> str:
+    return f"{words}: {one.caption}" if one.caption else words
 
 
 @style.styled
@@ -212,9 +223,10 @@ def _draw_panels(panels: Sequence[Panel], blocks: Sequence[int], title: str) -> 
         write(axes, 0, top + 0.4, panel.caption, "left", size=LARGE - 1, parse_math=False)
         for index, block in enumerate(blocks):
             row, column = divmod(index, a_row)
-            _draw_block(axes, column * pitch, top + 1.1 + row * panel.row_height, block, panel)
+            y = top + panel.head + row * panel.row_height
+            _draw_block(axes, column * pitch, y, block, panel)
         for line, name in enumerate(panel.tables):
-            _draw_table(axes, top + 1.1 + 1.15 * line, name, panel)
+            _draw_table(axes, top + panel.head + 1.15 * line, name, panel)
         top += panel.height(num_rows)
     return figure
 
@@ -235,12 +247,14 @@ def num_blocks_of(yours: Frame, right: Frame) -> int:
 
 
 def blocks_to_draw(yours: Frame, right: Frame) -> list[int]:
-    """All blocks of a small pool; of a large one those that differ, then those in a table."""
+    """All blocks of a small pool; of a large one those that differ, then those in a table. The null
+    block only if it does."""
 
     def rank(block: int) -> tuple[bool, bool]:
         return not differs(block, yours, right), block not in yours.owners | right.owners
 
-    return sorted(sorted(range(num_blocks_of(yours, right)), key=rank)[:MOST_BLOCKS])
+    first = 0 if differs(NULL_BLOCK, yours, right) else 1
+    return sorted(sorted(range(first, num_blocks_of(yours, right)), key=rank)[:MOST_BLOCKS])
 
 
 def differs(block: int, one: Frame, other: Frame) -> bool:
@@ -273,10 +287,11 @@ def _draw_block(axes: Axes, x: float, y: float, block: int, panel: Panel) -> Non
     count, is_wrong = count_of(block, one), differs(block, one, right)
     color = style.INK if count else style.QUIET
     frame(axes, x, y, size, 1, style.WRONG if is_wrong else color, linewidth=2 if is_wrong else 0.8)
-    words = f"{block}: {count_in_words(block, one)}"
+    words = count_in_words(block, one)
     if count != count_of(block, right):
+        words = plural(0, "ref") if words == "free" else words
         words, color = f"{words}, not {count_of(block, right) or 0}", style.WRONG
-    write(axes, x, y + 1.5, words, "left", size=LARGE - 1, color=color)
+    write(axes, x, y + 1.5, f"{block}: {words}", "left", size=LARGE - 1, color=color)
     words = what_is_wrong(block, one, right) if is_wrong else ""
     axes.text(x, y + 1.95, words, va="top", size=LARGE - 1, color=style.WRONG, linespacing=1)
 
@@ -287,7 +302,7 @@ def count_in_words(block: int, one: Frame) -> str:
         return "missing"
     if block == NULL_BLOCK and block not in one.owners:
         return "null"
-    if count == 0 and block not in one.owners:
+    if count == 0 and block not in one.owners and one.num_free(block):
         return "cached" if one.tokens.get(block) else "free"
     return plural(count, "ref") if isinstance(count, int) else count
 
@@ -301,13 +316,17 @@ def what_is_wrong(block: int, one: Frame, right: Frame) -> str:
         return "in a table,\nbut free"
     if not num_free and not owners and (right.num_free(block) or block in right.owners):
         return "lost: not free,\nin no table"
-    if owners != right.owners.get(block, ()):
-        return f"in {tables_in_words(owners)},\nnot {tables_in_words(right.owners.get(block, ()))}"
-    return ""
+    others = right.owners.get(block, ())
+    if owners == others:
+        return ""
+    if not others:
+        return "must be free"
+    return f"not in\n{whose_table(others)}" if not owners else f"must be in\n{whose_table(others)}"
 
 
-def tables_in_words(names: Sequence[str]) -> str:
-    return ", ".join(name[:2] for name in names[:3]) or "no table"
+def whose_table(names: Sequence[str]) -> str:
+    short = [name[:2] for name in names[:3]]
+    return f"{short[0]}'s table" if len(short) == 1 else f"tables {', '.join(short)}"
 
 
 def _draw_table(axes: Axes, y: float, name: str, panel: Panel) -> None:

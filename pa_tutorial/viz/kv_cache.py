@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.viz import style
 from pa_tutorial.viz.drawing import (
     LARGE,
@@ -27,13 +28,19 @@ from pa_tutorial.viz.drawing import (
 
 
 @style.styled
-def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
-    """Which key each query reads: all queries at prefill, one new query at each decode step."""
+def draw_prefill_and_decode(
+    attention: Callable[..., Tensor] = cached_attention, prompt_len: int = 4, seq_len: int = 6
+) -> Figure:
+    """Which key each query reads: all queries at prefill, one new query at each decode step.
+
+    attention  (q, k, v, scale), ours or a reader's, whose weights are drawn
+    """
     title = (
         "A decode step has one new query, and reads the k and v of earlier tokens from the cache"
     )
     figure, panels = style.new_figure(title, 2.9, ncols=3)
     steps = [(0, prompt_len)] + [(end - 1, end) for end in range(prompt_len + 1, seq_len + 1)]
+    q, k = torch.randn(2, seq_len, 1, 8, generator=torch.Generator().manual_seed(1))
     for axes, (first, last) in zip(panels, steps, strict=True):
         board(axes, seq_len + 1.3, seq_len + 2.3, square=True)
         kind = "prefill" if first == 0 else f"decode, step {last - prompt_len}"
@@ -42,10 +49,13 @@ def draw_prefill_and_decode(prompt_len: int = 4, seq_len: int = 6) -> Figure:
             for j in range(last):
                 shade = color if j >= first else style.lighter(color)
                 cell(axes, j + 1.2, row, shade, f"${letter}_{j}$")
-        for row, i in enumerate(range(first, last), start=2):
-            cell(axes, 0, row + 0.2, style.Q, f"$q_{i}$")
-            for j in range(last):
-                cell(axes, j + 1.2, row + 0.2, style.EMPTY if j > i else style.LOGITS)
+        # With row j of the identity as v_j, a query's output is its weights.
+        weights = attention(q[first:last], k[:last], torch.eye(last, 8)[:, None], 8**-0.5)
+        for row, i in enumerate(range(first, last)):
+            cell(axes, 0, row + 2.2, style.Q, f"$q_{i}$")
+            for j, weight in enumerate(weights[row, 0, :last].tolist()):
+                color = style.lighter(style.LOGITS, 0.8 - 0.8 * weight) if weight else style.EMPTY
+                cell(axes, j + 1.2, row + 2.2, color, in_two_digits(weight) if weight else "")
         nouns = "query, key and value" if last - first == 1 else "queries, keys and values"
         light = f"faint: {first} k and v from the cache"
         cached = light if first else "pink: weights; grey: masked"
@@ -78,49 +88,12 @@ def _scales(axes: Axes, ticks: Sequence[int]) -> None:
     axes.minorticks_off()
 
 
-# Dense 16-bit peak and memory bandwidth, from NVIDIA's data sheets: TFLOP/s, TB/s.
-GPUS = {"A100 80GB": (312, 2.04), "H200": (989, 4.8)}
-
-
-@style.styled
-def draw_intensity(operations_and_bytes: Callable[..., tuple[int, int]]) -> Figure:
-    """Operations per byte against the number of new tokens, beside what GPUs need to be busy.
-
-    operations_and_bytes  (num_new_tokens, seq_len, num_heads, num_kv_heads, head_size), float16
-    """
-    seq_len = 1024
-    figure, axes = style.new_figure("", 2.8)
-    new_tokens = [2**power for power in range(11)]
-    at_decode = []
-    for num_kv_heads, rise, color in ((8, -6, style.INK), (2, 6, style.QUIET)):
-        counts = [operations_and_bytes(n, seq_len, 8, num_kv_heads, 128) for n in new_tokens]
-        values = [flops / num_bytes for flops, num_bytes in counts]
-        at_decode.append(values[0])
-        label_line(axes, new_tokens, values, f"{num_kv_heads} KV heads", color, rise)
-        axes.plot(new_tokens[:1], values[:1], "o", color=color)
-        place = {"xytext": (6, -3), "textcoords": "offset points", "va": "top"}
-        axes.annotate(f"{values[0]:.1f}", (1, values[0]), color=color, **place)
-    for gpu, (tflops, terabytes) in GPUS.items():
-        axes.axhline(tflops / terabytes, color=style.QUIET, linestyle=":", linewidth=1)
-        side, factor = ("bottom", 1.06) if gpu == "H200" else ("top", 0.94)
-        axes.text(1, tflops / terabytes * factor, f"{gpu}: {tflops / terabytes:.0f}", va=side)
-    needed = min(tflops / terabytes for tflops, terabytes in GPUS.values())
-    title = f"Attention in a decode step does {at_decode[0]:.0f} to {at_decode[1]:.0f} operations "
-    title += f"per byte; a GPU needs over {needed // 10 * 10:.0f}"
-    figure.suptitle(title, **style.TITLE)
-    _scales(axes, new_tokens)
-    axes.set_xlim(0.9, seq_len * 4)
-    axes.set_ylim(0.3, 2000)
-    axes.set_xlabel(f"new tokens in the call, of {seq_len} tokens in all")
-    axes.set_ylabel("operations per byte")
-    return figure
-
-
 # A reader's weights beside the right ones ---------------------------------------------------------
 
 LABEL, SIDE_BY_SIDE = 3.2, 8  # columns: of a row's name, and of weights that two panels can have
 MOST_ROWS, MOST_COLUMNS = 8, 16  # that are drawn
-ROUNDING = 1e-6
+MOST_NUMBERS = 100  # in a row or column, that are compared
+ROUNDING, DIFFERENT = 1e-6, 0.005
 
 Weights = list[list[float]]
 
@@ -134,7 +107,7 @@ def draw_weights(
 ) -> Figure:
     """A reader's weights beside the right ones; the right ones alone are the goal.
 
-    Red: a weight that must be 0, and isn't. Hatched: NaN. An outline: 0 where there is a weight.
+    Red: a weight that must be 0, and isn't. Hatched: NaN. Outlined: wrong otherwise.
 
     weights  "yours" and "right", [rows, columns] each; yours may be of a wrong function
     title    of which case they are; what is wrong is added
@@ -143,16 +116,20 @@ def draw_weights(
     right, yours = shown["right"], shown.get("yours")
     is_goal = yours is None
     what = title or f"the weight of each {columns}"
-    heading = goal(what) if is_goal else compared(title, in_short(yours, right))
-    num_rows, num_columns = (max(size(one)[axis] for one in shown.values()) for axis in (0, 1))
+    heading = goal(what) if is_goal else compared(title, in_short(yours, right, rows))
+    num_rows = min(MOST_ROWS, max(size(one)[0] for one in shown.values()))
+    num_columns = min(MOST_COLUMNS, max(size(one)[1] for one in shown.values()))
     across = len(shown) if num_columns <= SIDE_BY_SIDE else 1
-    width, height = LABEL + num_columns + 0.3, num_rows + 2.6
+    head = (
+        1.0 if is_goal and size(right)[1] <= MOST_COLUMNS else 2.0
+    )  # of a panel: whose it is, and the columns' numbers
+    width, height = LABEL + num_columns + 0.3, num_rows + head + 0.6
     down = len(shown) // across
     figure, axes = style.new_figure("", 0.3 + 0.3 * height * down + 0.16 * (len(heading) // 88))
     figure.suptitle(fill(heading, 88), parse_math=False, **style.TITLE)
     board(axes, max(across * width, 15), height * down)
     for number, (words, one) in enumerate(shown.items()):
-        x, y = (number * width, 0) if across > 1 else (0, number * height)
+        x, y = (number * width, head) if across > 1 else (0, number * height + head)
         _draw_one(axes, x, y, "" if is_goal else words, one, right, (rows, columns))
     return figure
 
@@ -164,7 +141,7 @@ def in_rows(found: object) -> Weights:
         while numbers.ndim > 2:
             numbers = numbers[0]
         numbers = numbers.reshape(-1, numbers.shape[-1]) if numbers.ndim else numbers[None, None]
-        return numbers[:MOST_ROWS, :MOST_COLUMNS].tolist()
+        return numbers[:MOST_NUMBERS, :MOST_NUMBERS].tolist()
     except (TypeError, ValueError, RuntimeError, IndexError, NotImplementedError):
         return []
 
@@ -178,39 +155,61 @@ def must_be_zero(right: Weights, row: int, column: int) -> bool:
     return row >= len(right) or column >= len(right[row]) or right[row][column] == 0
 
 
-def in_short(yours: Weights, right: Weights) -> str:
-    """What the picture shows."""
+def in_short(yours: Weights, right: Weights, rows: str) -> str:
+    """What the picture shows: the first of these."""
     places = [(row, column) for row, line in enumerate(yours) for column in range(len(line))]
     if nans := sum(isnan(yours[row][column]) for row, column in places):
         return f"{plural(nans, 'weight')} {are(nans)} NaN"
     leaks = sum(must_be_zero(right, *at) and abs(yours[at[0]][at[1]]) > ROUNDING for at in places)
     if leaks:
         return f"{plural(leaks, 'weight')} that must be 0 {are(leaks)} not (red)"
-    return "your weights are 0 where they must be"
+    for row, (line, other) in enumerate(zip(yours, right, strict=False)):
+        if abs(sum(line) - sum(other)) > DIFFERENT:
+            return f"the weights of {rows} {row} add up to {sum(line):.2f}, not {sum(other):.2f}"
+    others = sum(is_other(yours[row][column], right, (row, column)) for row, column in places)
+    if others:
+        return f"{plural(others, 'weight')} {are(others)} wrong (outlined)"
+    return "your weights are right"
+
+
+def is_other(weight: float, right: Weights, place: tuple[int, int]) -> bool:
+    """It must not be 0, and is another number than the right one."""
+    row, column = place
+    return not must_be_zero(right, *place) and abs(weight - right[row][column]) > DIFFERENT
 
 
 def _draw_one(
     axes: Axes, x: float, y: float, words: str, one: Weights, right: Weights, names: tuple[str, str]
 ) -> None:
-    """A panel: what it shows, the columns' numbers, then a row for each query."""
+    """A panel: what it shows, the columns' numbers, then from y on a row for each query."""
     if size(one) != size(right):
         words += f": {len(one)} × {size(one)[1]}, not {len(right)} × {size(right)[1]}"
-    write(axes, x + LABEL, y + 0.5, words, "left", size=LARGE, weight="bold")
+    elif size(one)[1] > MOST_COLUMNS:
+        words += f" the first {MOST_COLUMNS} of {size(one)[1]} {names[1]}s"
+    write(axes, x + LABEL, y - 1.5, words.strip(), "left", size=LARGE, weight="bold")
     look = {"size": LARGE - 1}
-    note(axes, x + LABEL - 0.2, y + 1.4, names[1], "right", **look)
-    for column in range(size(one)[1]):
-        note(axes, x + LABEL + column + 0.5, y + 1.4, column, **look)
-    for row, line in enumerate(one):
-        top = y + 2 + row
+    note(axes, x + LABEL - 0.2, y - 0.6, names[1], "right", **look)
+    for column in range(min(MOST_COLUMNS, size(one)[1])):
+        note(axes, x + LABEL + column + 0.5, y - 0.6, column, **look)
+    for row, line in enumerate(one[:MOST_ROWS]):
+        leaks = any(must_be_zero(right, row, j) and abs(w) > ROUNDING for j, w in enumerate(line))
+        top = y + row
         note(axes, x + LABEL - 0.2, top + 0.5, f"{names[0]} {row}", "right", **look)
-        for column, weight in enumerate(line):
-            _draw_weight(axes, x + LABEL + column, top, weight, right, (row, column))
+        for column, weight in enumerate(line[:MOST_COLUMNS]):
+            _draw_weight(axes, x + LABEL + column, top, weight, right, (row, column), leaks)
 
 
 def _draw_weight(
-    axes: Axes, x: float, y: float, weight: float, right: Weights, place: tuple[int, int]
+    axes: Axes,
+    x: float,
+    y: float,
+    weight: float,
+    right: Weights,
+    place: tuple[int, int],
+    leaks: bool,
 ) -> None:
-    """A cell, darker with a larger weight."""
+    """A cell, darker with a larger weight. `leaks`: another one of its row must be 0, and isn't,
+    so that this one is too small, through no fault of its own."""
     zero = must_be_zero(right, *place)
     if isnan(weight):
         look = {"hatch": style.UNUSED_HATCH * 2, "edgecolor": style.WRONG}
@@ -222,8 +221,8 @@ def _draw_weight(
         box(axes, x, y, 0.96, 0.96, style.EMPTY)
     else:
         pale = 1 - min(1, abs(weight)) if isfinite(weight) else 0
-        missing = abs(weight) <= ROUNDING < right[place[0]][place[1]]
-        look = {"edgecolor": style.WRONG, "linewidth": 2, "zorder": 2} if missing else {}
+        is_wrong = is_other(weight, right, place) and (not leaks or abs(weight) <= ROUNDING)
+        look = {"edgecolor": style.WRONG, "linewidth": 2, "zorder": 2} if is_wrong else {}
         color = style.lighter(style.LOGITS, pale)
         box(axes, x, y, 0.96, 0.96, color, in_two_digits(weight), LARGE, **look)
 

@@ -4,7 +4,7 @@ In the slot write, the numbers in K and V say where they come from: dimension d 
 token + d/64, and V has 64 more. So the picture is read from the cache, not computed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isnan, nan
@@ -163,10 +163,10 @@ def _draw_numbers(
                 frame(axes, x, y, 1, 1, zorder=3)
 
 
-def byte_runs(element: Callable[..., int], itemsize: int, places: Sequence[tuple]) -> list:
-    """The bytes of some places (block, head, token, dim), as runs (first, one past the last)."""
+def byte_runs(elements: Iterable[int], itemsize: int) -> list[tuple[int, int]]:
+    """The bytes of some elements of a cache, as runs (first, one past the last)."""
     runs: list[list[int]] = []
-    for first in sorted(element(*place) * itemsize for place in places):
+    for first in sorted(element * itemsize for element in elements):
         if runs and runs[-1][1] == first:
             runs[-1][1] = first + itemsize
         else:
@@ -180,14 +180,27 @@ def sectors(runs: Sequence[tuple[int, int]]) -> int:
 
 
 @style.styled
-def draw_neighbours(vllm: VllmLayout, plain: PlainLayout) -> Figure:
+def draw_neighbours(
+    vllm: VllmLayout, plain: PlainLayout, k_address: Callable[..., int] | None = None
+) -> Figure:
     """Two reads from both layouts: 16 bytes of K of every token of a block, by as many threads;
-    and dimension 0 of V of every token, by one thread. The bytes of block 0, head 0."""
+    and dimension 0 of V of every token, by one thread. The bytes of block 0, head 0.
+
+    k_address  a reader's: (block, head, offset, dim, k_shape, itemsize) -> a byte of vLLM's K
+    """
     itemsize, tokens = vllm.dtype.itemsize, range(vllm.block_size)
     vecs = [(0, 0, token, dim) for token in tokens for dim in range(vllm.x)]
-    k_runs = [byte_runs(layout.k_element, itemsize, vecs) for layout in (vllm, plain)]
     column = [(0, 0, token, 0) for token in tokens]
-    v_runs = [byte_runs(layout.v_element, itemsize, column) for layout in (vllm, plain)]
+    k_runs, v_runs = (
+        [byte_runs((element(*place) for place in places), itemsize) for element in elements]
+        for places, elements in (
+            (vecs, (vllm.k_element, plain.k_element)),
+            (column, (vllm.v_element, plain.v_element)),
+        )
+    )
+    if k_address is not None:
+        theirs = (k_address(*place, vllm.k_shape, itemsize) // itemsize for place in vecs)
+        k_runs[0] = byte_runs(theirs, itemsize)
     k_sectors, v_loads = [sectors(runs) for runs in k_runs], [len(runs) for runs in v_runs]
     figure, axes = style.new_figure(
         f"In vLLM's layout, {len(tokens)} threads touch {k_sectors[0]} sectors of K, not "

@@ -3,16 +3,13 @@
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pa_tutorial.paging.reservations import (
-    MAX_LEN,
     Blocks,
     Contiguous,
     Request,
-    long_tailed_requests,
 )
 from pa_tutorial.paging.waste import NOBODY, Kind, MemoryMap, Simulation, memory_map_at
 from pa_tutorial.viz import style
@@ -21,7 +18,6 @@ from pa_tutorial.viz.drawing import arrow, board, box, note, plate, write
 PAGES_A_ROW = 32  # in the picture of notebook 00
 TABLE_WIDTH = 11  # left of its pages, in pages
 OTHERS = style.lighter(style.QUIET)
-SLOTS_A_ROW = 12  # if every slot is drawn
 
 KIND_STYLES = {
     Kind.TOKENS: ("tokens", {"color": style.INK}),
@@ -67,45 +63,6 @@ def _draw_share(axes: Axes, row: int, left: float, share: float, kind: Kind) -> 
     write(axes, left + share / 2, row, text, color=style.ink_on(color), bbox=behind)
 
 
-@style.styled
-def draw_small_memory_map() -> Figure:
-    """The requests of notebook 02, 32 times shorter, so that each of 144 slots is visible, after
-    7 steps; each request has a hue and a number.
-
-    Full colour: it has a token. Faint: reserved for a token. Hatched: reserved but never used.
-    Blank: free. Dots: free, but the next request doesn't fit into any gap.
-    """
-    step, num_slots, longest = 7, 144, MAX_LEN // 32
-    requests = [
-        Request(-(-request.prompt_len // 32), -(-request.output_len // 32))
-        for request in long_tailed_requests(80, seed=0)
-    ]
-    maps = {
-        f"the maximum, {longest}": Contiguous(num_slots, "max", longest),
-        "exact length": Contiguous(num_slots, "oracle", longest),
-        "blocks of 8": Blocks(num_slots, 8),
-    }
-    maps = {name: memory_map_at(step, requests, memory) for name, memory in maps.items()}
-    fit = [len(_requests_of(one)) for one in maps.values()]
-    title = (
-        f"After {step} steps, the same memory holds {fit[0]}, {fit[1]} or {fit[2]} requests, "
-        "depending on how it is allocated"
-    )
-    num_rows = num_slots // SLOTS_A_ROW
-    figure, panels = style.new_figure(title, 2.75, ncols=len(maps))
-    hues = hues_of(*maps.values())
-    for axes, (name, drawn), count in zip(panels, maps.items(), fit, strict=True):
-        _draw_slots(axes, drawn, SLOTS_A_ROW, hues)
-        _number_runs(axes, drawn.owner)
-        axes.set_title(f"{name}: {count} requests", loc="center", weight="normal")
-        board(axes, SLOTS_A_ROW + 0.1, num_rows + 0.1, -0.1, -0.1)
-    figure.supxlabel(
-        "full colour: a token · faint: reserved for a token · hatched: reserved, never used\n"
-        "blank: free · dots: free, but no gap is large enough for the next request",
-    )
-    return figure
-
-
 def _requests_of(*maps: MemoryMap) -> list[int]:
     return sorted({int(number) for one in maps for number in one.owner if number != NOBODY})
 
@@ -124,15 +81,6 @@ def _draw_slots(axes: Axes, drawn: MemoryMap, row_len: int, hues: Mapping[int, s
             hue = hues.get(number, OTHERS)
             look["color"] = hue if kind == Kind.TOKENS else style.lighter(hue, 0.6)
         box(axes, slot % row_len, slot // row_len, 1, 1, linewidth=0.4, **look)
-
-
-def _number_runs(axes: Axes, owner: np.ndarray) -> None:
-    """Write the request's number where its run of slots begins."""
-    starts = np.flatnonzero(np.diff(owner, prepend=NOBODY) != 0)
-    for slot in starts.tolist():
-        if owner[slot] != NOBODY:
-            place = slot % SLOTS_A_ROW + 0.2, slot // SLOTS_A_ROW + 0.55
-            write(axes, *place, owner[slot], "left", size=8.5, bbox=plate(0.5))
 
 
 @style.styled

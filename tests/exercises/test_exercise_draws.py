@@ -76,7 +76,7 @@ def test_no_wrong_answer_passes_another_draw(
 @pytest.mark.parametrize(("draw", "error"), [(-1, ValueError), ("1", TypeError), (True, TypeError)])
 def test_a_draw_that_is_no_seed_is_no_verdict_on_the_answer(draw, error) -> None:
     with pytest.raises(error, match="draw is"):
-        grade("attend_newest", draw=draw)
+        grade("attend_latent", draw=draw)
 
 
 def test_a_stage_is_no_exercise() -> None:

@@ -59,16 +59,17 @@ def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: WrongAnswer) -> N
 
 
 def test_an_attempt_shows_the_verdict_and_gives_what_the_notebook_goes_on_with(capsys) -> None:
-    exercise = EXERCISES["find_slots"]
+    exercise = EXERCISES["can_schedule"]
     mine, stub = exercise.answer(exercise.source), exercise.answer(exercise.stub)
-    assert attempt("find_slots", mine) is mine
-    assert capsys.readouterr().out.startswith("find_slots: 6 of 6 cases")
-    assert attempt("find_slots", stub) is exercise.solution
+    assert attempt("can_schedule", mine) is mine
+    count = len(exercise.trials())
+    assert capsys.readouterr().out.startswith(f"can_schedule: {count} of {count} cases")
+    assert attempt("can_schedule", stub) is exercise.solution
     assert "not written yet" in capsys.readouterr().out
     with pytest.raises(ValueError, match="name is 'kv_cache'; no blank and no exercise"):
         attempt("kv_cache", mine)
     with pytest.raises(TypeError, match="function is 7; it must be callable"):
-        attempt("find_slots", 7)
+        attempt("can_schedule", 7)
 
 
 # Exercise, what is changed in its solution, the first case that must fail, and what it must say.

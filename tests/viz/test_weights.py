@@ -39,7 +39,7 @@ def changed(number: float, row: int = 0, column: int = 0) -> Tensor:
 
 def test_right_weights_are_without_a_mark() -> None:
     title, words = drawn(RIGHT)
-    assert title == "Your weights are 0 where they must be"
+    assert title == "Your weights are right"
     assert words[0] == "yours"
 
 
@@ -59,6 +59,13 @@ def test_a_weight_that_is_missing_gets_an_outline() -> None:
     (axes,) = draw_weights({"yours": changed(0.0), "right": RIGHT}).axes
     red = [p for p in axes.get_children() if getattr(p, "get_linewidth", int)() == 2]
     assert len(red) == 1
+
+
+def test_weights_that_do_not_add_up_are_said_before_single_ones() -> None:
+    assert drawn(RIGHT / 2)[0] == "The weights of query 0 add up to 0.50, not 1.00"
+    swapped = RIGHT.clone()
+    swapped[0, :2] = RIGHT[0, [1, 0]]
+    assert drawn(swapped)[0] == "2 weights are wrong (outlined)"
 
 
 def test_another_shape_is_said() -> None:
