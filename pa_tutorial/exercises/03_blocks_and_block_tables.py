@@ -36,8 +36,8 @@ RELEASE = (
 )  # fmt: skip
 APPEND = (
     (
-        "a writes THE CAT S",
-        "a new sequence", "", 4, NEW, [6, 5, 4, 3, 2, 1], ("write a THE CAT S",),
+        "a writes SIT DOWN!",
+        "a new sequence", "", 4, NEW, [6, 5, 4, 3, 2, 1], ("write a SIT DOWN!",),
     ),
     ("a appends T to 9 tokens", "a block with room", "", 4, A, [5, 4], ("write a T",)),
     ("a appends S to full blocks that b reads too", "full", "", 4, FULL, [4, 3], ("write a S",)),

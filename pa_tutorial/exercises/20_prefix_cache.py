@@ -24,8 +24,8 @@ from pa_tutorial.exercises.pools_at_work import (
 # Names --------------------------------------------------------------------------------------------
 # name, what it isolates, what its failure means, block_size, texts
 TEXTS: tuple[tuple, ...] = (
+    ("BE NICE. WHO? and BE NICE. WHY?", "tails", "", 4, ("BE NICE. WHO?", "BE NICE. WHY?")),
     ("ROSEBUSH, WILDBUSH, ROSEHIPS", "parents", "", 4, ("ROSEBUSH", "WILDBUSH", "ROSEHIPS")),
-    ("a tail", "a last block with room", "", 4, ("BE NICE. WHO?", "BE NICE. WHY?")),
     ("short prompts", "no full block", "", 4, ("WHO", "WHY", "")),
     ("a grandparent", "three blocks", "", 2, ("ABCDEF", "XYCDEF", "CDEF")),
     ("repeats", "one block after another like it", "", 3, ("ABCABCABC", "ABCABC")),
@@ -169,7 +169,7 @@ def one_by_one(num_tokens: int, num_known: int, size: int) -> Tensor:
     return torch.tensor([num_tokens - num_known * size])
 
 
-NAMES = ("names in all|different names",)
+NAMES = ("number of names|number of different names",)
 CASES: dict[str, Callable[[int], list[Trial]]] = {
     "block_names": graded(TEXTS, run_names, all_beginnings, NAMES, again=other_letters),
     "known_blocks": graded(KNOWN, run_known, first_of_them, ("block",), again=other_numbers),
