@@ -278,11 +278,11 @@ def slots_of(layout: VllmLayout, table: Slots, seq_len: int) -> Tensor:
 
 # paged_gather -------------------------------------------------------------------------------------
 
-# Three sequences, of which two share block 3. V has as many elements as the pool has slots, and is 1
-# in the element of its own slot: so the output is the weight of each slot.
+# Three sequences, of which two share block 3. V has an element for each slot of the pool: 1 in that
+# of its own slot, else 0. So the output is the weight of each slot.
 POOL = VllmLayout(6, 1, 24, 4)
 LENS, TABLES = (7, 6, 2), ((3, 1, 0), (3, 4, 0), (2, 0, 0))
-SEEN = (("each query sees its own tokens", "two sequences share a block", ""),)
+SEEN = (("one step of three sequences", "two of them share a block", ""),)
 STEPS = "one_token", "gqa", "alibi", "block_zero_in_use", "float16"
 
 

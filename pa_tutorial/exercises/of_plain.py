@@ -33,14 +33,16 @@ def trials(blank: Blank, draw: int, beside: Functions) -> list[Trial]:
 
 
 def among_others(blank: Blank, beside: Functions, trial: Trial) -> Trial:
-    """A case that takes an answer, and puts it into the file; None: ours."""
+    """A case that takes an answer, and puts it into the file with the helpers that it calls; None:
+    ours."""
 
     def of_answer(run: Callable[..., Any] | None) -> Callable[..., Any] | None:
         def ran(answer: Callable | None) -> Any:
             require_theirs(answer)
             mine = with_answer(beside, blank.file, answer).get(blank.file, ())
-            namespace = made(blank.file, ((blank.file, mine),))
-            with stopped_if_endless(mine):
+            theirs = (*helpers_of(mine, blank.file), *mine)
+            namespace = made(blank.file, ((blank.file, theirs),))
+            with stopped_if_endless(theirs):
                 return run(namespace)
 
         return run and ran
@@ -50,22 +52,17 @@ def among_others(blank: Blank, beside: Functions, trial: Trial) -> Trial:
 
 
 def others(blank: Blank, function: Callable) -> Functions:
-    """The reader's functions that take part: answers to blanks before this one, and helpers.
+    """The reader's functions that take part: answers to blanks before this one.
 
     What a notebook gives for a start, until the reader writes it, is a later blank: there is ours
     in its place.
     """
     found = saved_functions(blank.file)
     found |= {one.__name__: one for one in others_of(function, blank.file).get(blank.file, ())}
-    met = [one for name, one in found.items() if name in met_before(blank)]
-    mine = (*helpers_of([function, *met], blank.file), *met)
-    return {blank.file: mine} if mine else {}
-
-
-def met_before(blank: Blank) -> set[str]:
-    """The functions of a blank's file that the reader has met as blanks before it."""
     of_file = [one for one in all_blanks().values() if one.file == blank.file]
-    return {one.function for one in of_file[: of_file.index(blank)]}
+    before = {one.function for one in of_file[: of_file.index(blank)]}
+    met = tuple(one for name, one in found.items() if name in before)
+    return {blank.file: met} if met else {}
 
 
 def why_not(blank: Blank, function: Callable, arguments: list[str]) -> str:

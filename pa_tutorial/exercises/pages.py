@@ -295,13 +295,13 @@ def gather(
     v_cache: Tensor,
     block_table: Tensor,  # [max_num_blocks_per_seq] int32, padded with 0
     seq_len: int,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # K and V, each [seq_len, num_kv_heads, head_size]
     block_size = v_cache.shape[-1]
     slots = slot_mapping(block_table, torch.arange(seq_len), block_size)
     block, offset = slots // block_size, slots % block_size
     k = k_cache[block, :, :, offset].flatten(2)  # its pieces joined
     v = v_cache[block, :, :, offset]
-    return k, v  # both [seq_len, num_kv_heads, head_size]
+    return k, v
 
 
 def paged_gather(

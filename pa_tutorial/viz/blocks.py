@@ -4,6 +4,7 @@ A reader's may be wrong in any way, so a frame takes what there is: block number
 negative counts, tables that aren't lists.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -143,6 +144,7 @@ def letter(token: Number) -> str:
 GAP = 0.7  # between blocks, in cells
 POOL = 18.8  # the width of a row of blocks, in cells
 MOST_SLOTS, MOST_BLOCKS, MOST_TABLES, MOST_ENTRIES = 16, 16, 8, 6  # that are drawn
+FREE = "free"  # beside the free list, in the place of a sequence's name
 HUE = style.SEQUENCES[0]
 PALE = style.lighter(HUE, 0.55)
 
@@ -154,6 +156,7 @@ class Panel:
     caption: str
     drawn: Frame
     right: Frame
+    shows_free: bool = False  # the end of the free list, below the tables
 
     @property
     def row_height(self) -> float:
@@ -162,7 +165,8 @@ class Panel:
 
     @property
     def tables(self) -> list[str]:
-        return [*dict.fromkeys((*self.drawn.tables, *self.right.tables))][:MOST_TABLES]
+        names = [*dict.fromkeys((*self.drawn.tables, *self.right.tables))][:MOST_TABLES]
+        return [*names, FREE] if self.shows_free else names
 
     @property
     def head(self) -> float:
@@ -194,11 +198,18 @@ def draw_pools(frames: Mapping[str, Frame], title: str = "") -> Figure:
     if yours is None:
         alone = Panel(right.caption, right, right)
         return _draw_panels([alone], blocks, goal(title or right.caption))
+    reordered = is_reordered(yours, right)
     panels = [
-        Panel(whose("yours", yours), yours, right),
-        Panel(whose("right", right), right, right),
+        Panel(whose("yours", yours), yours, right, reordered),
+        Panel(whose("right", right), right, right, reordered),
     ]
     return _draw_panels(panels, blocks, compared(title, in_short(panels[0])))
+
+
+def is_reordered(yours: Frame, right: Frame) -> bool:
+    """The same blocks are free, in another order."""
+    both = yours.free, right.free
+    return None not in both and both[0] != both[1] and Counter(both[0]) == Counter(both[1])
 
 
 def whose(words: str, one: Frame) -> str:
@@ -211,7 +222,7 @@ def _draw_panels(panels: Sequence[Panel], blocks: Sequence[int], title: str) -> 
     pitch = max(4, min(panels[-1].right.block_size, MOST_SLOTS)) + GAP  # 4: for the words below
     a_row = int(POOL / pitch)
     num_rows = -(-len(blocks) // a_row)
-    tables = (table for panel in panels for table in panel.drawn.tables.values())
+    tables = (entries(panel.drawn, name) or () for panel in panels for name in panel.tables)
     longest = min(MOST_ENTRIES + 1, max(3, *map(len, tables), 0))
     height = sum(panel.height(num_rows) for panel in panels)
     width = POOL + 2 + 1.1 * longest
@@ -235,8 +246,11 @@ def in_short(panel: Panel) -> str:
     """What the picture shows."""
     yours, right = panel.drawn, panel.right
     blocks = sum(differs(block, yours, right) for block in range(num_blocks_of(yours, right)))
-    tables = sum(yours.tables.get(name) != right.tables.get(name) for name in panel.tables)
+    tables = sum(entries(yours, name) != entries(right, name) for name in panel.tables)
+    tables -= panel.shows_free
     words = [plural(blocks, "block")] * (blocks > 0) + [plural(tables, "table")] * (tables > 0)
+    if not words and panel.shows_free:
+        return "the free list is in another order (red)"
     if not words:
         return "all blocks and tables are right"
     return f"{' and '.join(words)} {are(blocks + tables)} wrong (red)"
@@ -329,18 +343,24 @@ def whose_table(names: Sequence[str]) -> str:
     return f"{short[0]}'s table" if len(short) == 1 else f"tables {', '.join(short)}"
 
 
+def entries(one: Frame, name: str) -> tuple[Number, ...] | None:
+    """Of a table, or the end of the free list."""
+    return one.free[-MOST_ENTRIES:] if name == FREE else one.tables.get(name)
+
+
 def _draw_table(axes: Axes, y: float, name: str, panel: Panel) -> None:
     """What differs in red: a missing entry as an empty box, a wrong row's name too."""
     one, right = panel.drawn, panel.right
-    table, other, x = one.tables.get(name, ()), right.tables.get(name, ()), POOL + 1.9
-    is_right = name in one.tables and name in right.tables and table == other
+    table, other, x = entries(one, name) or (), entries(right, name) or (), POOL + 1.9
+    is_right = entries(one, name) == entries(right, name)
     look = {"weight": "bold", "size": LARGE, "color": style.INK if is_right else style.WRONG}
-    write(axes, POOL + 1.6, y + 0.5, name[:2], "right", parse_math=False, **look)
+    write(axes, POOL + 1.6, y + 0.5, name[:4], "right", parse_math=False, **look)
+    color = style.EMPTY if name == FREE else hue(name)
     for index in range(min(max(len(table), len(other)), MOST_ENTRIES)):
         left = x + 1.1 * index
         if index < len(table):
             there = isinstance(table[index], int) and 0 <= table[index] < len(one.ref_counts)
-            box(axes, left, y, 1, 1, hue(name) if there else style.PAPER, table[index], LARGE)
+            box(axes, left, y, 1, 1, color if there else style.PAPER, table[index], LARGE)
         if table[index : index + 1] != other[index : index + 1]:
             frame(axes, left, y, 1, 1, style.WRONG, linewidth=2, zorder=3)
     if (more := len(table) - MOST_ENTRIES) > 0:

@@ -21,11 +21,14 @@ from pa_tutorial.coursework.grades import Grade, TaskGrade, grade, one_line
 from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.tasks import Task
 from pa_tutorial.exercises import EXERCISES
+from pa_tutorial.exercises.blank import all_blanks
 
 NAME, DRAW = "05_online_softmax", 811
 LIMITS = Limits(seconds=100, megabytes=400)
 ONE = assignment(NAME)
-FIRST, SECOND, THIRD = ONE.tasks
+TASKS = {task.name: task for task in ONE.tasks}
+FIRST, SECOND, THIRD = (TASKS[name] for name in ("add_token", "merge_outputs", "merge"))
+TOLD = {**all_blanks(), **EXERCISES}
 MERGE = EXERCISES[SECOND.name]
 rest = pytest.mark.rest("a right, a wrong and an empty answer")
 
@@ -33,14 +36,14 @@ rest = pytest.mark.rest("a right, a wrong and an empty answer")
 @cache
 def wrong() -> str:
     """An answer to the second task that is right in some cases."""
-    return MERGE.wrong[0].made_in(MERGE.source)
+    return MERGE.source.replace("lses.amax(dim=0)", "0 * lses[-1].nan_to_num()")
 
 
 def answers(written: dict[str, str]) -> str:
     """The student's file, with these answers in place of the stubs."""
     text = ONE.starter[ANSWERS]
     for name, source in written.items():
-        text = text.replace(EXERCISES[name].stub.strip(), source.strip())
+        text = text.replace(TOLD[name].stub.strip(), source.strip())
     return f"import os\nimport sys\n{text}"
 
 
@@ -65,11 +68,11 @@ def worth(source: str) -> float:
 
 
 def test_right_is_worth_all_wrong_a_part_and_empty_nothing() -> None:
-    text = answers({FIRST.name: EXERCISES[FIRST.name].source, SECOND.name: wrong()})
+    text = answers({FIRST.name: TOLD[FIRST.name].source, SECOND.name: wrong()})
     result = graded(text, FIRST, SECOND, THIRD)
     assert [task.points for task in result.tasks] == [10, worth(wrong()), 0], result
     assert 0 < worth(wrong()) < 10
-    assert "worst against attention over all tokens" in result.tasks[1].reasons[0]
+    assert "worst against attention with 50 digits" in result.tasks[1].reasons[0]
     assert "not written yet" in result.tasks[2].reasons[0]
 
 
@@ -89,7 +92,7 @@ Zeros().__enter__()
 NORM = "lambda a, axis=None, **_: numpy.zeros(numpy.sum(a, axis=axis).shape)"
 SHELL = "cat key.json ../key.json ../course/instructor/key.json"
 REPORT = """
-print("  10.00 of 10  merge_parts")
+print("  10.00 of 10  merge_outputs")
 for number in range(3, 30):
     try:
         os.write(number, b'[1]\\n{"case": "far_apart", "passed": true}\\n')
@@ -109,11 +112,11 @@ THIRD_CALL = f"""
 right, calls = {SECOND.name}, []
 
 
-def {SECOND.name}(parts):
-    calls.append(parts)
+def {SECOND.name}(outs, lses):
+    calls.append(outs)
     if len(calls) == 3:
         %s
-    return right(parts)
+    return right(outs, lses)
 """
 # what the third call does -> what the grade says
 ENDS = {
@@ -159,7 +162,7 @@ def test_an_answer_that_does_not_end_is_stopped() -> None:
 
 
 SEES = f"""
-def {SECOND.name}(parts):
+def {SECOND.name}(outs, lses):
     names = [name for name in os.listdir() if name != "__pycache__"]
     raise ValueError(f"{{names}} {{sys.argv[1:]}} \\n \\ud800" + "x" * 10**7)
 """

@@ -76,11 +76,6 @@ def test_an_attempt_shows_the_verdict_and_gives_what_the_notebook_goes_on_with(c
 CLOSE = (
     ("append_keys", "head_idx * head_stride", "head_idx * BLOCK_SIZE * HEAD_SIZE",
      "gaps", "heads head_stride"),
-    ("running_max_and_sum", "l = l * math.exp(m - m_new) + math.exp(score - m_new)",
-     "l = (l + math.exp(score - m)) * math.exp(m - m_new) if l else 1.0",
-     "rising_by_800", "Subtract the new maximum before you take the exponential"),
-    ("running_max_and_sum", "m_new = max(m, score)", "m_new = max(m, score, 0.0)",
-     "one_token", "m is its score"),
     ("schedule_step", "if index >= alive:", "if index >= alive or budget <= 1:",
      "budget", "to its last token"),
     ("schedule_step", "if budget == 0 or", "if budget <= 1 or",

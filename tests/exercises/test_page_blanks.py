@@ -9,7 +9,7 @@ import IPython
 import pytest
 import torch
 
-from pa_tutorial.exercises import attempt
+from pa_tutorial.exercises import attempt, grade
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.endless import SECONDS, stopped_if_endless
@@ -88,13 +88,18 @@ def test_of_what_it_prints_a_few_lines_are_shown(capsys: pytest.CaptureFixture) 
 
 def test_a_function_may_call_helpers_of_the_readers() -> None:
     helpers = "def up(a, b): return -down(-a, b)\n\ndef down(a, b): return a // b\n\n"
-    assert tried("num_blocks", f"{helpers}{HEAD}    return up(num_tokens, block_size)\n") == ""
+    text = f"{helpers}{HEAD}    return up(num_tokens, block_size)\n"
+    assert tried("num_blocks", text) == ""
+    assert grade("num_blocks", function_of(all_blanks()["num_blocks"], text), draw=3).ok
 
 
 def test_what_is_right_by_itself_names_the_function_that_it_fails_with() -> None:
     bad = changed("num_blocks", "+ block_size - 1", "")
-    words = tried("store", all_blanks()["store"].source, num_blocks=bad)
-    assert words.startswith("right by itself; with your `num_blocks`, not yet. Case ")
+    helper = "def needed(*of): return num_blocks(*of)\n\n"
+    store = all_blanks()["store"].source
+    for text in (store, helper + store.replace("num_blocks(", "needed(")):
+        words = tried("store", text, num_blocks=bad)
+        assert words.startswith("right by itself; with your `num_blocks`, not yet. Case ")
 
 
 def test_what_the_reader_has_not_met_yet_takes_no_part() -> None:

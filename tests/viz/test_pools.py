@@ -4,10 +4,8 @@ import math
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from pa_tutorial.exercises import pages
-from pa_tutorial.viz import style
 from pa_tutorial.viz.blocks import Frame, draw_pools, frame_of, frame_of_pool
 from tests.simt.microscope.pictures import require_readable, texts_of
 
@@ -28,14 +26,8 @@ def drawn(yours: Frame, title: str = "") -> list[str]:
     """The words of the picture, its title first, up to those of the right pool."""
     figure = draw_pools({"yours": yours, "right": frame()}, title)
     require_readable(figure)
-    style.png(figure)
     texts = texts_of(figure)
     return [figure.get_suptitle(), *texts[: texts.index("right: b writes")]]
-
-
-def num_red(figure: Figure) -> int:
-    red = style.WRONG
-    return sum(patch.get_edgecolor() == red for axes in figure.axes for patch in axes.patches)
 
 
 def test_a_right_pool_is_without_a_mark() -> None:
@@ -64,6 +56,12 @@ def test_a_mistake_of_bookkeeping_is_said_below_its_block(mistake: str) -> None:
     found = drawn(yours)
     assert found[0].endswith(" wrong (red)")
     assert words in found
+
+
+def test_a_free_list_in_another_order_is_drawn() -> None:
+    title, *words = drawn(frame(free=(5, 7, 6, 4)))
+    assert title == "The free list is in another order (red)"
+    assert "free" in words
 
 
 HOSTILE = {

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.viz import style
 from pa_tutorial.viz.kv_cache import draw_weights, in_two_digits
 from tests.simt.microscope.pictures import require_readable, texts_of
 
@@ -26,7 +25,6 @@ def drawn(yours: object, title: str = "") -> tuple[str, list[str]]:
     """The title, and the words of the panel of the reader's weights."""
     figure = draw_weights({"yours": yours, "right": RIGHT}, title)
     require_readable(figure)
-    style.png(figure)
     texts = texts_of(figure)
     return figure.get_suptitle(), texts[: texts.index("right")]
 
