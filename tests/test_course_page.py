@@ -70,7 +70,7 @@ def hours(num_minutes: float) -> int:
 
 def test_watching_takes_the_minutes_that_its_words_take() -> None:
     words = sum(map(words_of_notebook, listed(way("Watch it").partition(":")[2])))
-    assert f"in about {5 * ceil(words / 120 / 5)} minutes" in way("Watch it")
+    assert f"in about {5 * round(words / 120 / 5)} minutes" in way("Watch it")
 
 
 def test_writing_takes_the_hours_and_days_of_its_notebooks() -> None:
@@ -92,6 +92,13 @@ def test_the_way_for_monday_has_what_its_page_links_to_and_takes_its_hours() -> 
     for kernel, path in paths.items():
         table = re.search(rf"^## The {kernel} kernels?\n(.*?)^## ", monday, re.M | re.S).group(1)
         assert set(re.findall(r"\]\((\w+\.ipynb)", table)) <= {p.name for p in listed(path)}
+
+
+def test_the_first_notebook_says_the_times_that_the_front_page_says() -> None:
+    times = r"in (?:about )?\d+ (?:to \d+ )?(?:minutes|hours)"
+    ways = FRONT_PAGE.partition("## Three ways")[2].partition("\n## ")[0]
+    first = "\n".join(cell.source for cell in nbformat.read(NOTEBOOKS[0], as_version=4).cells)
+    assert re.findall(times, first) == re.findall(times, ways)
 
 
 def planned(cell: str) -> int:
