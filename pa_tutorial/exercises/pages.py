@@ -350,7 +350,10 @@ def exps_from(scores: Tensor, m: Tensor) -> Tensor:
     return torch.exp(scores - m).masked_fill(scores == -math.inf, 0.0)
 
 
-def part_of(qk: Tensor, v: Tensor) -> Part:
+def part_of(
+    qk: Tensor,  # [..., num_queries, num_tokens], -inf where a token is masked
+    v: Tensor,  # [..., num_tokens, head_size]
+) -> Part:  # m and l [..., num_queries], acc [..., num_queries, head_size]
     m = qk.amax(dim=-1)
     weights = exps_from(qk, m[..., None])
     l, acc = weights.sum(dim=-1), weights @ v

@@ -197,7 +197,9 @@ def draw_pools(frames: Mapping[str, Frame], title: str = "") -> Figure:
     blocks = blocks_to_draw(yours or right, right)
     if yours is None:
         alone = Panel(right.caption, right, right)
-        return _draw_panels([alone], blocks, goal(title or right.caption))
+        used = sum(block in right.owners for block in blocks)
+        finding = f"{plural(used, 'block')} in use, {len(blocks) - used} free"
+        return _draw_panels([alone], blocks, goal(title, finding))
     reordered = is_reordered(yours, right)
     panels = [
         Panel(whose("yours", yours), yours, right, reordered),

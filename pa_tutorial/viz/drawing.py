@@ -70,9 +70,12 @@ def compared(case: str, finding: str) -> str:
     return f"{case}: {finding}" if case else finding[0].upper() + finding[1:]
 
 
-def goal(what: str) -> str:
+def goal(case: str, finding: str) -> str:
     """The title of a picture of the right one alone."""
-    return what if what.startswith("The goal") else f"The goal: {what}"
+    if not case:
+        return f"The goal: {finding}"
+    case = case if case.startswith("The goal") else f"The goal: {case}"
+    return f"{case}; {finding}" if ":" in case else f"{case}: {finding}"
 
 
 def span(numbers: Sequence[int]) -> str:

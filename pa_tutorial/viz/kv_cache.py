@@ -114,9 +114,11 @@ def draw_weights(
     """
     shown = {words: in_rows(found) for words, found in weights.items() if found is not None}
     right, yours = shown["right"], shown.get("yours")
-    is_goal = yours is None
-    what = title or f"the weight of each {columns}"
-    heading = goal(what) if is_goal else compared(title, in_short(yours, right, rows))
+    if is_goal := yours is None:
+        zeros = sum(line.count(0) for line in right)
+        heading = goal(title, f"{zeros} of {plural(sum(map(len, right)), 'weight')} are 0")
+    else:
+        heading = compared(title, in_short(yours, right, rows))
     num_rows = min(MOST_ROWS, max(size(one)[0] for one in shown.values()))
     num_columns = min(MOST_COLUMNS, max(size(one)[1] for one in shown.values()))
     across = len(shown) if num_columns <= SIDE_BY_SIDE else 1

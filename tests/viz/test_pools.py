@@ -119,7 +119,7 @@ def test_a_large_pool_shows_what_differs() -> None:
 def test_alone_the_right_pool_is_the_goal() -> None:
     figure = draw_pools({"right": frame()}, "b writes into a copy")
     require_readable(figure)
-    assert figure.get_suptitle() == "The goal: b writes into a copy"
+    assert figure.get_suptitle() == "The goal: b writes into a copy; 3 blocks in use, 4 free"
 
 
 def test_a_long_title_with_any_characters_can_be_read() -> None:

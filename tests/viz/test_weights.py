@@ -105,7 +105,7 @@ def test_alone_the_right_weights_are_the_goal() -> None:
     for rows, columns in (("query", "token"), ("sequence", "slot")):
         figure = draw_weights({"right": RIGHT}, rows=rows, columns=columns)
         require_readable(figure)
-        assert figure.get_suptitle() == f"The goal: the weight of each {columns}"
+        assert figure.get_suptitle() == "The goal: 6 of 24 weights are 0"
         assert f"{rows} 3" in texts_of(figure)
 
 
