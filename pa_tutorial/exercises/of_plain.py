@@ -129,8 +129,8 @@ def in_the_cell_of(function: object, other: Callable) -> Callable:
 
 
 def dearest(blank: Blank, trial: Trial, answer: Callable, name: str) -> str:
-    """Nothing more is known about a cost."""
-    return ""
+    """What to ask oneself, if the blank's table says."""
+    return blank.table.get("dear", "")
 
 
 # Pictures -----------------------------------------------------------------------------------------
