@@ -13,7 +13,7 @@ ADVICE = {
     r"have no such name$": "They have the constants and functions of the notebooks, but no other "
     "names of yours.",
     r"pages\.py has no such name$": "It has the names of notebooks 01 to 06, and your functions. "
-    "Import a module within the function.",
+    "What else it needs, import or define within the function.",
     r"^only a number can be stored| is not a number$": "Does the function that made it return one "
     "number?",
     r"^only a number can be stored(?s:.*)\bload": "A vec is a tuple: `store` and `widen` write it.",
