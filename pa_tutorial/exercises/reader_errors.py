@@ -23,9 +23,12 @@ ADVICE = {
     r"does not know a (list|dict|set|gen)": "A kernel has none: a running sum is a number, and "
     "cuda.local.array has room for several.",
     r"does not know an f-string": "`print(a, b)` prints numbers.",
-    r"The size of tensor a|must match the (existing )?size|Expected size for first|mat1 and mat2|"
+    r"The size of tensor a|must match the size|Expected size for first|mat1 and mat2|"
     r"are not broadcastable": "Which dimensions should line up? Torch compares from the last one "
     "back; indexing with None adds one of size 1.",
+    r"expanded size of the tensor|number of sizes provided": "Has the place that is assigned to "
+    "as many tokens as what is assigned?",
+    r"zero-dimensional tensor": "It is one number; `x[None]` makes it a row of one.",
     r"to have the same dtype|expected scalar type": "Is one of them float32, and the other not? "
     "`.float()` converts.",
     r"has no value here|has no variable '": "The check looks at it at a mark: keep its name.",

@@ -29,18 +29,19 @@ from pa_tutorial.viz.drawing import (
 
 @style.styled
 def draw_prefill_and_decode(
-    attention: Callable[..., Tensor] = cached_attention, prompt_len: int = 4, seq_len: int = 6
+    q: Tensor, k: Tensor, attention: Callable[..., Tensor] = cached_attention, prompt_len: int = 4
 ) -> Figure:
     """Which key each query reads: all queries at prefill, one new query at each decode step.
 
+    q, k       [seq_len, num_heads, head_size]; head 0 is drawn
     attention  (q, k, v, scale), ours or a reader's, whose weights are drawn
     """
     title = (
         "A decode step has one new query, and reads the k and v of earlier tokens from the cache"
     )
     figure, panels = style.new_figure(title, 2.9, ncols=3)
+    (seq_len, _, head_size), q, k = q.shape, q[:, :1], k[:, :1]
     steps = [(0, prompt_len)] + [(end - 1, end) for end in range(prompt_len + 1, seq_len + 1)]
-    q, k = torch.randn(2, seq_len, 1, 8, generator=torch.Generator().manual_seed(1))
     for axes, (first, last) in zip(panels, steps, strict=True):
         board(axes, seq_len + 1.3, seq_len + 2.3, square=True)
         kind = "prefill" if first == 0 else f"decode, step {last - prompt_len}"
@@ -50,7 +51,8 @@ def draw_prefill_and_decode(
                 shade = color if j >= first else style.lighter(color)
                 cell(axes, j + 1.2, row, shade, f"${letter}_{j}$")
         # With row j of the identity as v_j, a query's output is its weights.
-        weights = attention(q[first:last], k[:last], torch.eye(last, 8)[:, None], 8**-0.5)
+        one_hot = torch.eye(last, head_size)[:, None]
+        weights = attention(q[first:last], k[:last], one_hot, head_size**-0.5)
         for row, i in enumerate(range(first, last)):
             cell(axes, 0, row + 2.2, style.Q, f"$q_{i}$")
             for j, weight in enumerate(weights[row, 0, :last].tolist()):
