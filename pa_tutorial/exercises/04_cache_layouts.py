@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -50,7 +51,7 @@ def named(number: float, layout: VllmLayout) -> tuple[str, int, int, int]:
 
 ADDRESSES = (
     # name, what it isolates, what its failure means, layout, place
-    ("block 2, head 0, offset 1, element 31", "float16", "", EXAMPLE, (2, 0, 1, 31)),
+    ("block 5, head 1, offset 3, element 20", "float16", "", EXAMPLE, (5, 1, 3, 20)),
     ("float32", "x is 4", "", VllmLayout(5, 3, 64, 16), (4, 2, 15, 63)),
     ("one KV head", "blocks of 32", "", VllmLayout(4, 1, 64, 32, torch.float16), (3, 0, 9, 17)),
     ("many blocks", "addresses of more than 32 bits", "",
@@ -86,15 +87,17 @@ def require_address(k_address: Callable[..., int], layout: VllmLayout, place: Pl
     call = ", ".join(f"{name}={index}" for name, index in names)
     shape = f"k_shape {list(layout.k_shape)}, itemsize {layout.dtype.itemsize}"
     words = f"for {call} ({shape}) the byte should be {wanted:,}, is {found:,}"
-    raise AnswerError(f"{words}{who_is_at(layout, found)}")
+    raise AnswerError(f"{words}{who_is_at(layout, found, wanted)}")
 
 
 def byte_of(layout: VllmLayout, place: Place) -> int:
     return layout.k_element(*place) * layout.dtype.itemsize
 
 
-def who_is_at(layout: VllmLayout, byte: int) -> str:
+def who_is_at(layout: VllmLayout, byte: int, wanted: int) -> str:
     """Which element begins at a byte, in words; "" if none does."""
+    if byte * layout.dtype.itemsize == wanted:
+        return f": that is the element's number, and each has {layout.dtype.itemsize} bytes"
     element, rest = divmod(byte, layout.dtype.itemsize)
     if rest or not 0 <= element < math.prod(layout.k_shape):
         return ""
@@ -111,7 +114,7 @@ def the_definition(layout: VllmLayout, place: Place) -> Tensor:
 
 WRITES = (
     # name, what it isolates, what its failure means, layout, slot_mapping
-    ("the worked example", "two blocks", "", NUMBERED, (*range(40, 48), *range(16, 19))),
+    ("the worked example in float32", "two blocks", "", NUMBERED, (*range(40, 48), *range(16, 19))),
     ("padding", "-1 between tokens and behind them", "", SMALL, (9, 10, -1, 11, 4, -1)),
     ("slot 0", "block 0 is in use", "", SMALL, (3, 2, 1, 0)),
     ("another size", "ten pieces and more", "", WIDE, (33, 7, -1, 63)),
@@ -130,6 +133,9 @@ def run_write(pages: Any, layout: VllmLayout, slots: Slots) -> Tensor:
     key = numbers(len(slots), layout)
     k_cache, v_cache = layout.empty()
     pages.reshape_and_cache(key.clone(), -key, k_cache, v_cache, torch.tensor(slots))
+    for name, cache in zip("kv", (k_cache, v_cache), strict=True):
+        if cache.isnan().all():
+            raise AnswerError(f"{name}_cache was not changed: write into it, not into a copy")
     for token, slot in enumerate(slots):
         if slot >= 0:
             require_token(layout, (k_cache, v_cache), key, token, slot)
@@ -188,7 +194,7 @@ def blocks_and_offsets(layout: VllmLayout, slots: Slots) -> Tensor:
 
 COPIES = (
     # name, what it isolates, what its failure means, layout, block table, seq_len
-    ("the worked example's slots", "a tail", "", NUMBERED, (5, 2, 0), 11),
+    ("the worked example in float32", "a tail", "", NUMBERED, (5, 2, 0), 11),
     ("one full block", "no tail", "", NUMBERED, (3,), 8),
     ("block 0", "block 0 is in use", "", SMALL, (0, 4, 1), 12),
     ("a wide table", "the table is much longer than the sequence", "", SMALL, (3, 0, 0, 0), 3),
@@ -216,8 +222,8 @@ def numbered_caches(layout: VllmLayout) -> tuple[Tensor, Tensor]:
 def run_gather(pages: Any, layout: VllmLayout, table: Slots, seq_len: int) -> Tensor:
     caches, right = numbered_caches(layout), slots_of(layout, table, seq_len)
     result = pages.gather(*caches, torch.tensor(table, dtype=torch.int32), seq_len)
-    require_no_slot_behind(result, seq_len)
     like = torch.empty(seq_len, layout.num_kv_heads, layout.head_size)
+    require_shapes(result, list(like.shape))
     for name, found in zip("KV", require_tensors(result, "K and V", (like, like)), strict=True):
         for place in np.ndindex(found.shape):
             require_copied(layout, name, found[place].item(), place, right.tolist())
@@ -225,14 +231,18 @@ def run_gather(pages: Any, layout: VllmLayout, table: Slots, seq_len: int) -> Te
     return right
 
 
-def require_no_slot_behind(result: object, seq_len: int) -> None:
-    """Raises AnswerError if K or V has more tokens than the sequence."""
-    for tensor in result if isinstance(result, tuple) else ():
-        if torch.is_tensor(tensor) and len(tensor) > seq_len:
+def require_shapes(result: object, shape: list[int]) -> None:
+    """Raises AnswerError if K or V has more tokens than the sequence, or another shape."""
+    for name, tensor in zip("KV", result if isinstance(result, tuple) else (), strict=False):
+        if not torch.is_tensor(tensor) or (found := list(tensor.shape)) == shape:
+            continue
+        if found[1:] == shape[1:] and found[0] > shape[0]:
             raise AnswerError(
-                f"it returned {len(tensor)} tokens, and the sequence has {seq_len}. What the block "
+                f"it returned {found[0]} tokens, and the sequence has {shape[0]}. What the block "
                 "table has behind them is padding, and the rest of a block is empty"
             )
+        pieces = ": join the pieces" if len(found) == 4 and name == "K" else ""
+        raise AnswerError(f"{name} must have the shape {shape}; yours is {found}{pieces}")
 
 
 def require_copied(
@@ -259,7 +269,7 @@ def require_few_moved(costs: dict[str, int], layout: VllmLayout, seq_len: int) -
     if moved > blocks * of_block:
         raise AnswerError(
             f"it is right, but it moved {moved:,} elements; the sequence has {blocks * of_block:,} "
-            f"in its {blocks} blocks. Was the whole pool copied?"
+            f"in its {blocks} blocks. Was the table's padding copied too, or all of the pool?"
         )
 
 
@@ -278,10 +288,11 @@ def slots_of(layout: VllmLayout, table: Slots, seq_len: int) -> Tensor:
 
 # paged_gather -------------------------------------------------------------------------------------
 
-# Three sequences, of which two share block 3. V has an element for each slot of the pool: 1 in that
-# of its own slot, else 0. So the output is the weight of each slot.
-POOL = VllmLayout(6, 1, 24, 4)
-LENS, TABLES = (7, 6, 2), ((3, 1, 0), (3, 4, 0), (2, 0, 0))
+# Three sequences, of which two share block 3, in as many slots as the picture has room for. V has
+# an element for each slot of the pool: 1 in that of its own slot, else 0. So the output is the
+# weight of each slot.
+POOL = VllmLayout(4, 1, 16, 4)
+LENS, TABLES = (7, 4, 2), ((3, 1, 0), (3, 0, 0), (2, 0, 0))
 SEEN = (("one step of three sequences", "two of them share a block", ""),)
 STEPS = "one_token", "gqa", "alibi", "block_zero_in_use", "float16"
 
@@ -333,7 +344,12 @@ def softmax_over_own_tokens(draw: int) -> Tensor:
 
 def run_step(pages: Any, problem: DecodeProblem, draw: int) -> Tensor:
     step = reseeded(problem, draw).paged("vllm")
-    return require_tensor(pages.paged_gather(**vars(step)), step.q)
+    out = require_tensor(pages.paged_gather(**vars(step)), step.q)
+    if step.alibi_slopes is not None:
+        without = replace(step, alibi_slopes=None)
+        if torch.equal(out, pages.paged_gather(**vars(without))):
+            raise AnswerError("alibi_slopes had no effect")
+    return out
 
 
 def the_oracle(problem: DecodeProblem, draw: int) -> np.ndarray:

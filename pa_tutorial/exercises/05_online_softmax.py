@@ -47,7 +47,8 @@ def tokens_of(parts: Sequence[Scores] | None, draw: int) -> list[Tokens]:
     if parts is None:
         example = reseeded(WORKED_EXAMPLE, draw)
         qk = example.expected()["qk"][0, 0].tolist()
-        values = example.inputs().values[0][:, 0, :2].tolist()
+        # 3 elements, not as many as there are queries
+        values = example.inputs().values[0][:, 0, :3].tolist()
         return [(qk[:8], values[:8]), (qk[8:], values[8:])]
     # above 0 in another draw: no output is so close to 0 that rounding shows
     rng = seeded(0, draw)
@@ -112,7 +113,20 @@ def run_pass(pages: Any, scores: Scores | None, draw: int) -> Tensor:
         of = f"after token {token} (score {score:.3f}, the largest before it {part.m:.3f})"
         part = require_part(pages, called(pages.add_token, part, score, v))
         require_as_wanted(part, exact([(scores[: token + 1], values[: token + 1])]), of)
+    require_exp_from(pages)
     return m_and_l([(scores, values)])
+
+
+def require_exp_from(pages: Any) -> None:
+    """Raises AnswerError if a masked token makes NaN, as in a part without tokens."""
+    part = pages.Part(MASKED, 0.0, [0.0])
+    for masked_or_not in (MASKED, MASKED, 0.5, MASKED):
+        part = pages.add_token(part, masked_or_not, [9.0])
+        if math.isnan(part.l):
+            raise AnswerError(
+                "the numbers are right, but one exponential isn't taken with exp_from. Section 4 "
+                "will mend exp_from for scores of -∞, where any other one gives NaN"
+            )
 
 
 def sums_of_a_pass(scores: Scores | None, draw: int) -> Tensor:
@@ -135,14 +149,6 @@ def run_exp(pages: Any, score: float, m: float, draw: int) -> Tensor:
     score, wanted = lower(score, m, draw), the_rule(score, m, draw)
     found = require_written(called(pages.exp_from, score, m))
     require_number(f"exp_from({score:g}, {m:g})", float(found), wanted.item())
-    part = pages.Part(MASKED, 0.0, [0.0])
-    for masked_or_not in (MASKED, MASKED, 0.5, MASKED):
-        part = pages.add_token(part, masked_or_not, [9.0])
-        if math.isnan(part.l):
-            raise AnswerError(
-                "exp_from is right, but add_token gets NaN for a masked token. Does it take both "
-                "of its exponentials with exp_from?"
-            )
     return wanted
 
 
@@ -187,7 +193,7 @@ def run_part_of(pages: Any, scores: Scores | None, draw: int) -> Tensor:
     require_shapes(part, [2, len(rows)], v.shape[-1])
     for head, row in ((head, row) for head in (0, 1) for row in range(len(rows))):
         own = qk[head, row].tolist()
-        sees = "" if max(own) > MASKED else ", which sees no token"
+        sees = "" if max(own) > MASKED else ", which sees no token,"
         one = pages.Part(*(numbers[head, row] for numbers in part))
         require_as_wanted(one, exact([(own, values)]), f"of head {head}, query {row}{sees}")
     return sums_of_a_piece(scores, draw)
@@ -304,7 +310,7 @@ def merge_outputs(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:
 LEFTOVER = 9.0  # fills the out of a part without a token
 WEIGHT = (
     "A part weighs exp(lse), e to the power of lse: subtract the head's largest lse before exp, "
-    "add it again after the (natural) log."
+    "add it again after the (natural) log. Divide out by the sum of the weights."
 )
 
 

@@ -1,6 +1,7 @@
 """Blanks of notebook 20: names of full blocks, finding, sharing and evicting them, what is left."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from itertools import combinations
 from string import ascii_uppercase
 from types import ModuleType
@@ -82,13 +83,21 @@ def other_numbers(rng: np.random.Generator, _: str, named: dict, names: list[str
 def run_known(pages: ModuleType, named: dict[str, int], names: list[str]) -> Tensor:
     pool = pages.CachingPool(100, 4)
     pool.named = dict(named)
+    in_use = [*named.values()][1:]  # and the first is free
+    for block in in_use:
+        pages.share(pool, block)
+    before = deepcopy(vars(pool))
     found, right = pages.known_blocks(pool, [*names]), first_of_them(named, names).tolist()
     if pool.named != named:
         raise AnswerError(f"the pool's names were {named}; they now are {pool.named}")
     if found != right:
         unknown = [name for name in names if name not in named]
         where = f"{unknown[0]!r} isn't known" if unknown else "every name is known"
-        raise AnswerError(f"the names are {names}, and {where}: {right}, not {found}")
+        words = f"the names are {names}, and {where}: {right}, not {found}"
+        state = "" if {*right} <= {*found} else f". In use are {in_use}; free ones can be found too"
+        raise AnswerError(words + state)
+    if vars(pool) != before:
+        raise AnswerError("it changed the pool's reference counts or its free list; it only looks")
     return torch.tensor(found)
 
 
@@ -126,7 +135,7 @@ TAKE = (
         "b takes two blocks",
         "the order", "", 4, {"b": ("", [])}, [3, 4, 2, 1], ("take b GO A", "take b WAY."), ENDED,
     ),
-    ("b takes a named block", "a name", "", 4, {"b": ("", [])}, [2, 1], ("take b GO A",), ENDED),
+    ("b takes a named block", "a name", "", 4, {"b": ("", [])}, [2, 3, 1], ("take b GO A",), ENDED),
     (
         "b takes blocks while a has named ones",
         "the names of others", "", 4, HELD | {"b": ("", [])}, [5, 4], ("take b GO A",),

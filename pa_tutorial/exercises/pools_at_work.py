@@ -133,7 +133,13 @@ class PoolAtWork:
         free = [other for other in self.pool.free_blocks if other != block]
         self.sequences[name].blocks.append(block)
         self.add(name, text)
+        names, all_free = self.pool.named.copy(), self.pool.free_blocks.copy()
         self.pages.share(self.pool, block)
+        if self.pool.free_blocks == all_free[:block] + all_free[block + 1 :] != free:
+            place = f"item {block} of the free list, {all_free}"
+            raise AnswerError(f"it took out {place}, and not block {block}: `remove` takes a value")
+        if self.pool.named != names:
+            raise AnswerError(f"block {block} must keep its name, {text!r}, for the next prompt")
         self.require_all()
         self.require_list(free)
 

@@ -94,7 +94,7 @@ SLOT, NEW_K = 3.0, 11.8
 def draw_slot_write(written: SlotWrite, followed: int) -> Figure:
     """The new tokens with their slots; below, the memory of their blocks.
 
-    A line of K is a piece of every token, a row of V one dimension of every token, in memory
+    A line of K is a piece of every token, a line of V one dimension of every token, in memory
     order. `followed` is the token with the outline.
     """
     layout, size = written.layout, written.layout.block_size
@@ -103,15 +103,16 @@ def draw_slot_write(written: SlotWrite, followed: int) -> Figure:
     figure, axes = style.new_figure(
         f"Slot {slot} is offset {slot % size} of block {slot // size}; there, token {followed}'s K "
         f"is stored in {num_pieces(written.k_cache[slot // size], followed)} pieces and its V in "
-        f"{num_pieces(written.v_cache[slot // size], followed)}",
+        f"{num_pieces(written.v_cache[slot // size], followed)} places",
         4.3,
     )
     v_x, y = size * layout.x + 3, num_rows + 3.9
     blocks = [*dict.fromkeys(one // size for one in written.slots if one != PAD_SLOT)]
-    board(axes, v_x + len(blocks) * (size + 1), y + layout.head_size + 0.3, square=True)
+    width = max(v_x + len(blocks) * (size + 1), NEW_K + 2 * layout.head_size + 1.3)
+    board(axes, width, y + layout.head_size + 0.3, square=True)
     _draw_new_tokens(axes, written, followed)
-    note(axes, 0, y - 1.6, f"k_cache {list(layout.k_shape)}: rows are pieces", "left")
-    note(axes, v_x, y - 1.6, f"v_cache {list(layout.v_shape)}: rows are elements", "left")
+    note(axes, 0, y - 1.6, f"k_cache {list(layout.k_shape)}: lines are pieces", "left")
+    note(axes, v_x, y - 1.6, f"v_cache {list(layout.v_shape)}: lines are elements", "left")
     for index, block in enumerate(blocks):
         for x, down, cache, columns in (
             (0, index * (pieces + 1.6), written.k_cache, size * layout.x),
@@ -218,7 +219,7 @@ def draw_neighbours(
     axes.set_yticks([])
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.set_xticks(range(0, size + 1, 64))
-    axes.set_xlabel("byte in the block; a box is a sector of 32 bytes", loc="left")
+    axes.set_xlabel("byte of head 0 in the block; a box is a sector of 32 bytes", loc="left")
     return figure
 
 

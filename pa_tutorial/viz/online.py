@@ -54,7 +54,7 @@ def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
     added = [after.l - old for after, old in zip(parts[1:], kept, strict=True)]
     axes.bar(range(len(kept)), kept, width=0.6, color=style.lighter(style.QUIET, 0.5))
     axes.bar(range(len(kept)), added, width=0.6, bottom=kept, color=style.INK)
-    words = "grey: old sum × factor\ntop: what is added to it"
+    words = "grey: old sum × factor\nblack: what is added to it"
     axes.text(0.62, parts[-1].l, words, va="top")
     axes.set_ylabel("sum")
 
@@ -62,7 +62,7 @@ def _draw_sums(axes: Axes, parts: Sequence[Part]) -> None:
 @style.styled
 def draw_merge(scores: Sequence[float], parts: Sequence[Part], whole: Part, cut: int) -> Figure:
     """The tokens split in two, the part of each half, and the part of all tokens."""
-    title = "Each part is computed on its own; to merge them, each is multiplied by its factor"
+    title = "To merge two parts, multiply each one's l and acc by its factor, then add them up"
     figure, axes = style.new_figure(title, 3.7)
     width = 1.35 * len(scores) + 1.2
     board(axes, width, 7.4, -0.2, -0.9)
@@ -95,5 +95,5 @@ def _draw_part(axes: Axes, center: float, y: float, part: Part, caption: str) ->
     add(axes, FancyBboxPatch((center - 3.4, y), 6.8, 1.9, **form))
     acc = ", ".join(f"{x:.2f}" for x in part.acc)
     write(axes, center, y + 0.5, caption, weight="bold")
-    write(axes, center, y + 1.0, f"m {part.m:.2f}    l {part.l:.2f}")
+    write(axes, center, y + 1.0, f"m {part.m:.3f}    l {part.l:.3f}")
     write(axes, center, y + 1.5, f"acc {acc}, …")
