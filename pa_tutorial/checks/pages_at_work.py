@@ -375,12 +375,13 @@ class PagesAtWork:
 
 
 def plain(appended: Appended) -> Appended:
-    """The same in lists of ints. AnswerError if it has something else."""
-    copies = appended.copies
-    if not isinstance(copies, list | tuple) or not all(map(is_pair, copies)):
+    """The same in ints. AnswerError if it has something else, which an engine couldn't use."""
+    copies, slots = appended.copies, appended.slots
+    if not isinstance(copies, list) or not all(map(is_pair, copies)):
         raise AnswerError(f"copies is {copies!r:.60}; it must be a list of pairs of blocks")
-    pairs = [tuple(whole(pair, "a pair of copies")) for pair in copies]
-    return Appended(pairs, whole(appended.slots, "slots"))
+    if not isinstance(slots, list):
+        raise AnswerError(f"slots is {slots!r:.60}; it must be a list of whole numbers")
+    return Appended([tuple(whole(pair, "a copy")) for pair in copies], whole(slots, "slots"))
 
 
 def is_pair(copy: object) -> bool:

@@ -173,6 +173,16 @@ class Pages(Pages):
         ['append a "A"'],
         "slots is [4.0]; it must be a list of whole numbers",
     ),
+    "slots are an array": (
+        """
+class Pages(Pages):
+    def append(self, name, token_ids):
+        appended = super().append(name, token_ids)
+        return Appended(appended.copies, torch.tensor(appended.slots))
+""",
+        ['append a "A"'],
+        "slots is tensor([4]); it must be a list of whole numbers",
+    ),
     "there is no list of copies": (
         """
 class Pages(Pages):
@@ -239,7 +249,7 @@ class Pages(Pages):
     def append(self, name, token_ids):
         print(name)
         appended = super().append(name, token_ids)
-        return Appended(appended.copies, torch.tensor(appended.slots))
+        return Appended(appended.copies, [*torch.tensor(appended.slots)])
 
     def table(self, name):
         return torch.tensor(self.sequences[name].blocks)
