@@ -7,7 +7,7 @@ from pathlib import Path
 from pa_tutorial.checks import OTHERS, check, has_short_check
 from pa_tutorial.checks.cases import SHORT_CHECK
 from pa_tutorial.checks.ladder import STAGES
-from pa_tutorial.checks.pages_file import check_file
+from pa_tutorial.checks.pages_file import check_file, in_a_line
 from pa_tutorial.printing import print_anything
 
 INTERRUPTED = 130  # the shell's exit code for Ctrl-C
@@ -48,7 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     stages = args.stages or known
     if stages[0] == "block_manager" and len(stages) == 2 and stages[1] not in known:
-        return 0 if check_file(Path(stages[1])) else 1
+        try:
+            return 0 if check_file(Path(stages[1])) else 1
+        except KeyboardInterrupt as interrupt:
+            print(f"{stages[1]}: interrupted, no result; {in_a_line(interrupt)}")
+            return INTERRUPTED
     if unknown := [name for name in stages if name not in known]:
         parser.error(f"stage is {unknown[0]!r}; it must be one of {', '.join(known)}")
     right = True

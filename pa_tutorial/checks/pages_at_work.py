@@ -5,7 +5,8 @@ then looks it over. The first thing that is wrong is an AnswerError, in words fo
 """
 
 import builtins
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from operator import index
 from textwrap import wrap
 
 import torch
@@ -46,8 +47,18 @@ def prefix_numbers(tokens: list[int], extra: int = 0) -> list[int]:
     return numbers
 
 
-def listed(names: Iterable[str]) -> str:
-    return " and ".join(names)
+def they(names: Sequence[str], does: str, do: str) -> str:
+    """a reads; a and b read"""
+    return f"{' and '.join(names)} {does if len(names) == 1 else do}"
+
+
+def whole(numbers: Sequence[int], what: str) -> list[int]:
+    """NumPy's and torch's integers are whole numbers, too."""
+    try:
+        return [index(numbers[place]) for place in range(len(numbers))]
+    except TypeError:
+        must = "it must be a list of whole numbers"
+        raise AnswerError(f"{what} is {numbers!r:.60}; {must}") from None
 
 
 def these(blocks: list[int], number: int) -> str:
@@ -94,9 +105,9 @@ class PagesAtWork:
 
     def append(self, name: str, *tokens: int) -> None:
         before, needed = self.tables(), self.blocks_needed(name, len(tokens))
-        unused = self._num_unused()
+        unused, given = self._num_unused(), list(tokens)
         try:
-            appended = self.pages.append(name, list(tokens))
+            appended = self.pages.append(name, given)
         except errors.OutOfBlocks as error:
             if needed <= unused:
                 raise AnswerError(
@@ -106,6 +117,9 @@ class PagesAtWork:
             raise
         if not isinstance(appended, Appended):
             raise AnswerError(f"append returned {appended!r}; it must be Appended(copies, slots)")
+        if given != list(tokens):
+            raise AnswerError("append changed the list of tokens that it was given")
+        appended = plain(appended)
         self.tokens[name] = [*self.tokens.get(name, []), *tokens]
         self._require_tables(before, name)
         self._require_copies(before, name, appended.copies)
@@ -174,7 +188,7 @@ class PagesAtWork:
         return self.num_blocks - 1 - self.pages.num_free
 
     def tables(self) -> Tables:
-        return {name: list(self.pages.table(name)) for name in self.tokens}
+        return {n: whole(self.pages.table(n), f"the table of {n}") for n in self.tokens}
 
     def blocks_needed(self, name: str, num_tokens: int) -> int:
         """What appending so many tokens takes, if none is found in a cache."""
@@ -279,13 +293,13 @@ class PagesAtWork:
             others = [other for other in owners(block, tables) if other != name]
             if others and block in before.get(name, []):
                 raise AnswerError(
-                    f"{name} wrote into block {block}, which {listed(others)} reads too "
+                    f"{name} wrote into block {block}, which {they(others, 'reads', 'read')} too "
                     f"(its reference count must be {len(others) + 1})"
                 )
             if others:
                 raise AnswerError(
-                    f"{name} was given block {block}, which {listed(others)} has: it was allocated "
-                    "twice"
+                    f"{name} was given block {block}, which {they(others, 'has', 'have')}: "
+                    "it was allocated twice"
                 )
 
     def _place(self, table: list[int], position: int) -> tuple[int, int]:
@@ -303,8 +317,8 @@ class PagesAtWork:
             lost = these(left, unused - free)
             why = f"{lost} left the tables but didn't become free: a reference count is too high"
         elif kept:
-            others = listed(owners(kept[0], after))
-            why = f"block {kept[0]} is free, although {others} has it: a reference was lost"
+            have = they(owners(kept[0], after), "has", "have")
+            why = f"block {kept[0]} is free, although {have} it: a reference was lost"
         elif gained:
             why = f"{changed} was given {these(gained, free - unused)}, still among the free ones"
         else:
@@ -360,6 +374,20 @@ class PagesAtWork:
             self.cache.write(layer, k + layer, v + layer, slots)
 
 
+def plain(appended: Appended) -> Appended:
+    """The same in ints. AnswerError if it has something else, which an engine couldn't use."""
+    copies, slots = appended.copies, appended.slots
+    if not isinstance(copies, list) or not all(map(is_pair, copies)):
+        raise AnswerError(f"copies is {copies!r:.60}; it must be a list of pairs of blocks")
+    if not isinstance(slots, list):
+        raise AnswerError(f"slots is {slots!r:.60}; it must be a list of whole numbers")
+    return Appended([tuple(whole(pair, "a copy")) for pair in copies], whole(slots, "slots"))
+
+
+def is_pair(copy: object) -> bool:
+    return isinstance(copy, list | tuple) and len(copy) == 2
+
+
 def owners(block: int, tables: Tables) -> list[str]:
     """The sequences whose tables have a block."""
     return [name for name, table in tables.items() if block in table]
@@ -384,7 +412,7 @@ def play(world: PagesAtWork, operations: Iterable[Operation]) -> int:
         try:
             getattr(world, one.method)(*one.arguments, **one.options)
             state = world.in_words()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise AnswerError(in_columns([*lines, (one.text, describe(error))])) from error
         if one.method not in ("fact", "may_start"):
             refused = "refused; " if one.method == "refused" else ""

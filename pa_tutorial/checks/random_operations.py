@@ -7,7 +7,7 @@
 `python -m pa_tutorial.checks block_manager my_pages.py` plays the stories first, then this.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from string import ascii_uppercase, digits
 
@@ -32,12 +32,15 @@ def letter(token: int) -> str:
     return LETTERS[token % len(LETTERS)]
 
 
-def shortest_failure(make_pages: MakePages, name: str = "Pages") -> str:
+def shortest_failure(
+    make_pages: MakePages, name: str = "Pages", again: Callable[[], MakePages] | None = None
+) -> str:
     """What goes wrong after as few operations as possible, with the state after each; "" if nothing
     does.
 
     make_pages  num_blocks and block_size -> an object of the protocol, as Pages does
     name        how the first line calls it
+    again       defines make_pages anew: what goes right then went wrong because of other objects
 
     Raises ImportError without hypothesis.
     """
@@ -67,6 +70,8 @@ def shortest_failure(make_pages: MakePages, name: str = "Pages") -> str:
                 random=Random(0),
             )
         told = what_fails(make_pages, block_size, shortest)
+        if again and what_fails(again(), block_size, shortest) is None:
+            told = None
     except hypothesis.errors.NoSuchExample:
         return ""
     except hypothesis.errors.Flaky:

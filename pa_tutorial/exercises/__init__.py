@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from typing import Any
 
 from pa_tutorial.arguments import whole_number
+from pa_tutorial.checks.printed import FewLines
 from pa_tutorial.checks.running import Trial, run_trials
 from pa_tutorial.checks.showing import Result
 from pa_tutorial.exercises.blank import Blank, all_blanks, blanks_of
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.printed import FewLines
 from pa_tutorial.exercises.texts import notebook_names
 from pa_tutorial.tracebacks import InOneLine
 

@@ -9,13 +9,13 @@ from contextlib import redirect_stdout
 from typing import Any, NamedTuple
 
 from pa_tutorial.checks.comparing import compare
+from pa_tutorial.checks.printed import FewLines
 from pa_tutorial.checks.progress import with_progress
 from pa_tutorial.checks.running import Trial, one_thread, torch_settings_kept
 from pa_tutorial.exercises.blank import Blank
 from pa_tutorial.exercises.goal import show_figure, show_goal
 from pa_tutorial.exercises.ours import is_ours, is_unfinished
 from pa_tutorial.exercises.par import beside_right
-from pa_tutorial.exercises.printed import FewLines
 from pa_tutorial.exercises.reader_errors import in_its_own_lines, in_plain_words, loop_named
 from pa_tutorial.exercises.together import Functions, one_by_one
 from pa_tutorial.kernels.sources import KernelFileError, source_of

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
+from pa_tutorial.checks.endless import stopped_if_endless
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.endless import stopped_if_endless
 from pa_tutorial.exercises.our_kernels import BACKENDS
 from pa_tutorial.exercises.ours import require_theirs
 from pa_tutorial.exercises.random_inputs import reseeded, seeded_torch

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from pa_tutorial.checks.comparing import Comparison
+from pa_tutorial.checks.endless import stopped_if_endless
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.blank import Blank, all_blanks
-from pa_tutorial.exercises.endless import stopped_if_endless
 from pa_tutorial.exercises.numbers_in_words import first_element, first_number
 from pa_tutorial.exercises.ours import is_unfinished, require_theirs
 from pa_tutorial.exercises.reader_files import made, tree_of

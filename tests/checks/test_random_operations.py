@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pa_tutorial.checks.__main__ import main
+from pa_tutorial.checks.__main__ import INTERRUPTED, main
+from pa_tutorial.checks.printed import MOST_LINES
 from pa_tutorial.exercises import pages
 from pa_tutorial.paging.block_pages import BlockPages
 
@@ -154,6 +155,67 @@ class Pages(Pages):
         ['append a "A"', 'append a "BCDEFGHIJ"', 'append a "KLMNOPQRS"'],
         "it was refused, but the table of a changed from",
     ),
+    "an end of the program": (
+        """
+def fork(pool, sequence):
+    raise SystemExit(3)
+""",
+        ['append a "A"', "fork a b"],
+        "it raised SystemExit: 3",
+    ),
+    "slots are no whole numbers": (
+        """
+class Pages(Pages):
+    def append(self, name, token_ids):
+        appended = super().append(name, token_ids)
+        return Appended(appended.copies, [1.0 * slot for slot in appended.slots])
+""",
+        ['append a "A"'],
+        "slots is [4.0]; it must be a list of whole numbers",
+    ),
+    "slots are an array": (
+        """
+class Pages(Pages):
+    def append(self, name, token_ids):
+        appended = super().append(name, token_ids)
+        return Appended(appended.copies, torch.tensor(appended.slots))
+""",
+        ['append a "A"'],
+        "slots is tensor([4]); it must be a list of whole numbers",
+    ),
+    "there is no list of copies": (
+        """
+class Pages(Pages):
+    def append(self, name, token_ids):
+        return Appended(None, super().append(name, token_ids).slots)
+""",
+        ['append a "A"'],
+        "copies is None; it must be a list of pairs of blocks",
+    ),
+    "the tokens are changed": (
+        """
+class Pages(Pages):
+    def append(self, name, token_ids):
+        appended = super().append(name, token_ids)
+        token_ids.clear()
+        return appended
+""",
+        ['append a "A"'],
+        "append changed the list of tokens that it was given",
+    ),
+    "two of three readers are counted": (
+        """
+def copy_on_write(pool, sequence):
+    old = sequence.blocks[-1]
+    if pool.ref_counts[old] != 2:
+        return []
+    sequence.blocks[-1] = allocate(pool)
+    release(pool, old)
+    return [(old, sequence.blocks[-1])]
+""",
+        ['append a "A"', "fork a b", "fork b c", 'append b "B"'],
+        "b wrote into block 1, which a and c read too (its reference count must be 3)",
+    ),
     "an exception": (
         """
 def fork(pool, sequence):
@@ -176,6 +238,52 @@ def test_a_right_file_passes(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
     said = capsys.readouterr().out
     assert "block_manager: 14 of 14 cases, against plain lists" in said
     assert "my_pages.py: random operations found nothing wrong." in said
+
+
+def test_integers_of_other_libraries_are_whole_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """And of what the file prints, a few lines are shown."""
+    theirs = """
+class Pages(Pages):
+    def append(self, name, token_ids):
+        print(name)
+        appended = super().append(name, token_ids)
+        return Appended(appended.copies, [*torch.tensor(appended.slots)])
+
+    def table(self, name):
+        return torch.tensor(self.sequences[name].blocks)
+"""
+    assert main(["block_manager", my_pages(tmp_path, OURS + theirs)]) == 0
+    said = capsys.readouterr().out
+    assert "lines more that it printed" in said
+    assert said.count("\n") == MOST_LINES + 3
+
+
+def test_what_two_objects_share_is_told_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    shared = "\nNONE = Sequence()\n"
+    text = OURS.replace("get(name, Sequence())", "get(name, NONE)") + shared
+    assert main(["block_manager", my_pages(tmp_path, text)]) == 1
+    assert "Does anything outlive an object of Pages, such as a list" in capsys.readouterr().out
+
+
+def test_a_loop_without_an_end_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    endless = "\ndef fork(pool, sequence):\n    while True: pass\n"
+    assert main(["block_manager", my_pages(tmp_path, OURS + endless)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 second and no end: line " in said
+    assert "of fork: while True: pass" in said
+    assert "random operations" not in said
+
+
+def test_an_interrupt_gets_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    interrupt = "\ndef fork(pool, sequence):\n    raise KeyboardInterrupt\n"
+    assert main(["block_manager", my_pages(tmp_path, OURS + interrupt)]) == INTERRUPTED
+    said = capsys.readouterr().out
+    assert "my_pages.py: interrupted, no result; it raised KeyboardInterrupt: line " in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("what", WRONG)

@@ -9,14 +9,14 @@ import IPython
 import pytest
 import torch
 
+from pa_tutorial.checks.endless import SECONDS, stopped_if_endless
+from pa_tutorial.checks.printed import MOST_LETTERS, MOST_LINES
 from pa_tutorial.exercises import attempt, grade
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
-from pa_tutorial.exercises.endless import SECONDS, stopped_if_endless
 from pa_tutorial.exercises.goal import of_numbers
 from pa_tutorial.exercises.grading import graded
 from pa_tutorial.exercises.ours import is_ours
-from pa_tutorial.exercises.printed import MOST_LETTERS, MOST_LINES
 from pa_tutorial.exercises.reader_files import made
 from tests.exercises.blank_cells import function_of
 from tests.simt.microscope.pictures import texts_of

@@ -11,12 +11,16 @@ from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.kernels.sources import Source, source_of
 
 SECONDS = 1  # of this thread's own time, so that a busy machine changes nothing
+NO_END = "and no end"
 LONGEST = 0.05  # that one line counts for: it may import a library
 
 
 @contextmanager
-def stopped_if_endless(functions: Iterable[Callable | Source]) -> Iterator[None]:
-    """Raises AnswerError in the line of a reader's file that runs when SECONDS are over."""
+def stopped_if_endless(
+    functions: Iterable[Callable | Source],
+) -> Iterator[Callable[[], None]]:
+    """Raises AnswerError in the line of a reader's file that runs when SECONDS are over. What it
+    gives lets them begin anew."""
     files = {source_of(function).file for function in functions}
     spent, last = 0.0, time.thread_time()
 
@@ -30,12 +34,17 @@ def stopped_if_endless(functions: Iterable[Callable | Source]) -> Iterator[None]
         spent, last = spent + min(now - last, LONGEST), now
         if spent > SECONDS:
             line = f"{code.co_name}:  {linecache.getline(code.co_filename, number).strip()}"
-            raise AnswerError(f"{SECONDS} second and no end: line {number} of {line}")
+            raise AnswerError(f"{SECONDS} second {NO_END}: line {number} of {line}")
         return traced
 
+    def begin_anew() -> None:
+        nonlocal spent
+        spent = 0.0
+        sys.settrace(traced)  # Python has dropped it if it raised an error
+
     before = sys.gettrace()
-    sys.settrace(traced)
+    begin_anew()
     try:
-        yield
+        yield begin_anew
     finally:
         sys.settrace(before)
