@@ -50,7 +50,8 @@ def gap_run(
     start, right = pages.find_gap(runs.copy(), size, num_slots), first_gap(runs, size, num_slots)
     if start is None:
         if right is not None:
-            raise AnswerError(f"it returned None, but {slots(right, size)} are free")
+            free = f"{slots(right, size)} are free"
+            raise AnswerError(f"for size {size}, it returned None, but {free}")
         return torch.tensor([-1])
     if type(start) is not int:
         raise AnswerError(f"it returned {start!r:.60}; it must return a slot's number, or None")
@@ -108,7 +109,8 @@ def waste_run(pages: SimpleNamespace, *numbers: int) -> Tensor:
     found, right = whole_numbers(called(pages.waste_of, *numbers), 3), slots_one_by_one(*numbers)
     for name, one, wanted in zip(KINDS, found, right.tolist(), strict=True):
         if one != wanted:
-            raise AnswerError(f"{name} should be {wanted}, is {one}")
+            held = f": it holds only {numbers[0]} slots" if sum(found[:2]) > numbers[0] else ""
+            raise AnswerError(f"{name} should be {wanted}, is {one}{held}")
     return torch.tensor(found)
 
 
@@ -197,7 +199,20 @@ def store_run(pages: SimpleNamespace, blocks: int, calls: Calls) -> Tensor:
         if (found := len(memory.tables.get(number, []))) != sizes[number]:
             words = f"for {num_tokens} tokens it must be {sizes[number]}"
             raise AnswerError(f"after {call}, its table has length {found}; {words}")
+        if has_room and lacks:
+            require_from_the_end(memory, number, free, lacks)
     return torch.tensor([enough for _, enough in sorted(sizes.items())])
+
+
+def require_from_the_end(memory: Any, number: int, free: list[int], lacks: int) -> None:
+    """Raises AnswerError unless the last free blocks were taken, one after another."""
+    found, right = memory.tables[number][-lacks:], free[::-1][:lacks]
+    if found != right:
+        words = f"from the end of the free blocks, {free}, it gets {right} in this order"
+        raise AnswerError(f"request {number} got blocks {found}; {words}")
+    if memory.free_blocks != free[:-lacks]:
+        words = f"they are {memory.free_blocks}, and should be {free[:-lacks]}"
+        raise AnswerError(f"the other free blocks were reordered: {words}")
 
 
 def changed(memory: Any, before: dict[int, list[int]]) -> str:
@@ -267,7 +282,7 @@ def store_drawn(pages: SimpleNamespace, blocks: int, calls: Calls) -> "Frame":
     return drawn(after_calls(pages, blocks, calls), dict(calls))
 
 
-def drawn(memory: Any, num_tokens: dict[int, int]) -> "Frame":
+def drawn(memory: Any, num_tokens: dict[int, int], caption: str = "") -> "Frame":
     """The pool; a block that two requests have is counted twice."""
     from pa_tutorial.viz.blocks import frame_of
 
@@ -278,7 +293,7 @@ def drawn(memory: Any, num_tokens: dict[int, int]) -> "Frame":
         str(n): ([ord(str(n))] * num_tokens[n], table) for n, table in tables.items() if table
     }
     ref_counts = [counts[block] for block in range(last + 1)]
-    return frame_of("", memory.block_size, ref_counts, sequences, free=memory.free_blocks)
+    return frame_of(caption, memory.block_size, ref_counts, sequences, free=memory.free_blocks)
 
 
 # Preemption ---------------------------------------------------------------------------------------
@@ -348,9 +363,10 @@ def the_last_that_runs(running: list[int], waiting: list[int], size: int) -> Ten
 def preempt_drawn(
     pages: SimpleNamespace, running: list[int], waiting: list[int], size: int
 ) -> "Frame":
-    memory = full_pool(pages, running, size)
-    pages.preempt(running.copy(), deque(waiting), memory)
-    return drawn(memory, dict.fromkeys(running, size * BLOCK_SIZE - 1))
+    memory, run, wait = full_pool(pages, running, size), running.copy(), deque(waiting)
+    pages.preempt(run, wait, memory)
+    lists = f"running {run}, waiting {[*wait]}"
+    return drawn(memory, dict.fromkeys(running, size * BLOCK_SIZE - 1), lists)
 
 
 CASES = {

@@ -21,6 +21,7 @@ FORKED = {"a": ("THE CAT S", [1, 2, 3]), "b": ("THE CAT S", [1, 2, 3])}
 THREE = FORKED | {"c": ("THE CAT S", [1, 2, 3])}
 FULL = {"a": ("THE CAT ", [1, 2]), "b": ("THE CAT ", [1, 2])}
 NEW = {"a": ("", [])}
+ODD = {"a": ("THE CAT S", [1, 3, 5])}
 
 RELEASE = (
     ("a drops its last block", "one reader", "", 4, TWO, [6, 5], ("drop a",)),
@@ -33,6 +34,7 @@ RELEASE = (
         "three sequences drop the same block",
         "three readers", "", 4, THREE, [5, 4], ("drop b", "drop c", "drop a"),
     ),
+    ("a drops block 5, and blocks 4 and 2 are free", "order", "", 4, ODD, [4, 2], ("drop a",)),
 )  # fmt: skip
 APPEND = (
     (

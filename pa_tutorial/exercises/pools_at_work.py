@@ -86,11 +86,16 @@ class PoolAtWork:
         if new[: len(kept)] != kept:
             raise AnswerError(f"the full blocks of {name} were {kept}; its table now is {new}")
         if others and new == old:
-            raise AnswerError(f"{name} writes into block {new[-1]}, which {others[0]} reads too")
+            stale = f": the table of {name} still has it" if copies else ""
+            raise AnswerError(
+                f"{name} writes into block {new[-1]}, which {others[0]} reads too{stale}"
+            )
         right = [(old[-1], new[-1])] if has_room and new != old else []
         if copies != right:
             table = f"the table was {old}, and is {new}"
             raise AnswerError(f"{table}, so the copies should be {right}; they are {copies}")
+        if copies and not others:
+            raise AnswerError(f"block {old[-1]} was copied in vain: only {name} reads it")
         self.require_all()
 
     def require_refused(self, before: dict[str, Any], sequence: Any, letter: str) -> None:
@@ -121,6 +126,11 @@ class PoolAtWork:
         sequence = self.sequences[name]
         self.pages.free(self.pool, sequence)
         del self.sequences[name], self.texts[name]
+        for block in table:
+            count = self.pool.ref_counts[block]
+            if count == before[f"the reference count of block {block}"]:
+                left = f"its reference count still is {count}"
+                raise AnswerError(f"block {block} of {name} wasn't released: {left}")
         self.require_all()
         self.require_freed(before, table[::-1])
         for what, rest in (("table", sequence.blocks), ("list of tokens", sequence.tokens)):
