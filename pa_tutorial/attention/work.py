@@ -21,15 +21,15 @@ def count_flops(run: Callable[[], object]) -> int:
     return counter.get_total_flops()
 
 
+PICKING = {Tensor.__getitem__, Tensor.index_select, torch.index_select, Tensor.gather, torch.gather}
+
+
 class TensorsMade(TorchFunctionMode):
     """Counts what torch reads and creates inside `with TensorsMade(k_cache, v_cache) as made:`.
 
     sizes       bytes of every new tensor, in order; views don't count
-    bytes_read  bytes read from the given tensors: the sizes of what was made from them, or of what
-                they were copied into
-
-    An operation that sums over a given tensor would count too little; copying parts out of a
-    cache, as attention here does, is counted exactly.
+    bytes_read  bytes read from the given tensors: what an index picks, otherwise all of the view
+                that an operation takes
     """
 
     def __init__(self, *watched: Tensor) -> None:
@@ -42,12 +42,14 @@ class TensorsMade(TorchFunctionMode):
         self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> object:
         result = function(*args, **(kwargs or {}))
-        inputs = {_memory(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        read = sum(x.nbytes for x in inputs if _memory(x) in self.watched)
+        known = {_memory(x) for x in inputs}
         for tensor in tree_leaves(result):
             if not isinstance(tensor, Tensor) or (memory := _memory(tensor)) in self.watched:
                 continue
-            self.bytes_read += tensor.nbytes if inputs & self.watched else 0
-            if memory not in inputs:
+            self.bytes_read += min(read, tensor.nbytes) if function in PICKING else read
+            if memory not in known:
                 self.sizes.append(tensor.nbytes)
         return result
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.attention.work import TensorsMade
-from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.checks.calls import AnswerError, checked, require_written, tensors_of
 from pa_tutorial.checks.cases import CASES as PROBLEMS
 from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.problem import DecodeProblem
@@ -26,7 +26,7 @@ Tables = tuple[tuple[int, ...], ...]
 
 TOKENS = (
     # name, what it isolates, what its failure means, block_idx, seq_lens, block_size
-    ("one_full_block", "a full block", "", 0, (8,), 8),
+    ("the tokens of a full block", "no tail", "", 0, (8,), 8),
     ("tail", "block 1 of the worked example: 3 tokens", "", 1, (11,), 8),
     ("ended", "a full block, a tail, and no block at all", "", 2, (12, 11, 8), 4),
     ("exactly", "a sequence that ends where the block begins", "", 1, (16, 17), 16),
@@ -56,12 +56,11 @@ def run_tokens(pages: Any, block_idx: int, lens: Lens, size: int) -> Tensor:
             if found != (number < seq_len):
                 has = f"{seq_len} tokens are tokens 0 to {seq_len - 1}"
                 raise AnswerError(f"{has}, but for token {number} your is_token is {found}")
-    return torch.cat([token[None], is_token]).float()
+    return token.float()
 
 
 def the_definition(block_idx: int, lens: Lens, size: int) -> Tensor:
-    block = range(block_idx * size, (block_idx + 1) * size)
-    return torch.tensor([[*block], *([token < n for token in block] for n in lens)]).float()
+    return torch.tensor([*range(block_idx * size, (block_idx + 1) * size)]).float()
 
 
 # A step whose output shows the weights ------------------------------------------------------------
@@ -69,6 +68,8 @@ def the_definition(block_idx: int, lens: Lens, size: int) -> Tensor:
 # Three sequences share block 3; the last fills it, and has no second block.
 THREE: tuple[Lens, Tables] = (7, 6, 4), ((3, 1), (3, 2), (3,))
 LONG: tuple[Lens, Tables] = (23, 18), ((5, 2, 9, 4, 7, 1), (5, 8, 3, 6, 10))
+# Lengths as in a prompt, all in the same blocks, one of which is block 0.
+PROMPT: tuple[Lens, Tables] = (5, 6, 7, 8), ((2, 0),) * 4
 SIZE = 4
 
 
@@ -118,18 +119,31 @@ def softmax_over_the_tokens(lens: Lens, tables: Tables, empty: str, draw: int) -
 
 
 def attended(pages: Any, step: DecodeStep) -> Tensor:
-    """The output of a step. AnswerError if K or V was gathered."""
-    with TensorsMade() as made:
-        out = require_tensor(pages.paged_attention(**vars(step)), step.q)
+    """The output of a step. AnswerError if K or V was gathered, or an input changed."""
+    made = TensorsMade()
+
+    def run() -> Tensor:
+        with made:
+            out = require_written(pages.paged_attention(**vars(step)))
+        if isinstance(out, Tensor) and out.shape != step.q.shape:
+            raise AnswerError(
+                f"it returned the shape {[*out.shape]}, not {[*step.q.shape]}. {LINE}"
+            )
+        return require_tensor(out, step.q)
+
+    out = checked(run, tensors_of(**vars(step)))
     num_seqs, num_heads, head_size = step.q.shape
     a_block = num_seqs * num_heads * step.block_size * head_size
-    largest = max(made.sizes) // torch.float32.itemsize
+    largest = max(made.sizes, default=0) // torch.float32.itemsize
     if largest > 2 * a_block:
         raise AnswerError(
             f"it made a tensor of {largest:,} elements; one block of every sequence has "
             f"{a_block:,}. Was K or V gathered, or the whole cache converted?"
         )
     return out
+
+
+LINE = "Do the masks, l and q line up with [num_seqs, num_kv_heads, group, …]?"
 
 
 def run_shown(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Tensor:
@@ -153,12 +167,14 @@ def why_wrong(found: Tensor, right: Tensor, own: list[int], empty: str) -> str:
         return NAN[empty]
     for slot in range(len(found)):
         if slot not in own and abs(found[slot]) > 1e-5:
-            what = "no token" if slot // SIZE in {s // SIZE for s in own} else "no token of {name}"
-            where = f"slot {slot}, in block {slot // SIZE}, holds {what}"
-            return f"{where}; its weight for {{name}} should be 0, is {found[slot]:.3f}"
+            where = f"slot {slot}, in block {slot // SIZE}, holds no token of {{name}}"
+            return f"{where}; its weight should be 0, is {found[slot]:.3f}"
     if missing := [token for token, slot in enumerate(own) if found[slot] == 0]:
         block = own[missing[0]] // SIZE
-        return f"token {missing[0]} of {{name}}, in block {block}, gets no weight: {LOST}"
+        why = LOST if block else BLOCK_0
+        if len(missing) == len(own):
+            return f"no token of {{name}} gets a weight: {INVERTED}"
+        return f"token {missing[0]} of {{name}}, in block {block}, gets no weight: {why}"
     ratio = found[own] / right[own]
     if ratio.max() - ratio.min() < 1e-3:
         total = (
@@ -168,30 +184,36 @@ def why_wrong(found: Tensor, right: Tensor, own: list[int], empty: str) -> str:
     token = int((found[own] - right[own]).abs().gt(1e-5).nonzero()[0])
     slot, weight, wanted = own[token], found[own[token]], right[own[token]]
     where = f"token {token} of {{name}}, in slot {slot} (block {slot // SIZE})"
-    return f"{where}, should have the weight {wanted:.3f}, has {weight:.3f}"
+    why = UNSCALED if is_block_by_block(ratio) else ""
+    return f"{where}, should have the weight {wanted:.3f}, has {weight:.3f}{why}"
+
+
+def is_block_by_block(ratio: Tensor) -> bool:
+    """Whether the weights of each logical block are wrong by a factor of their own."""
+    return all(part.max() - part.min() < 1e-3 for part in ratio.split(SIZE))
 
 
 NAN = {
     "numbers": "the output of {name} is NaN, although all that it read are numbers",
     "NaN in V": "the output of {name} is NaN. A slot without a token holds NaN, as in a new cache, "
-    "and although its weight is 0, 0 · NaN is NaN: a mask on the scores isn't enough, V needs "
-    "cleaning too",
+    "and although its weight is 0, 0 · NaN is NaN: a mask on the scores isn't enough. V needs "
+    "cleaning too, and multiplying it by 0 doesn't clean it: replace",
     "NaN in K and V": "the output of {name} is NaN. A slot without a token holds NaN, as in a new "
     "cache, so its score is NaN, and whatever is added to NaN is NaN: replace the score",
 }
 LEAKED = "slots without a token took the rest, because their scores count"
 UNDIVIDED = "is acc divided by l?"
+UNSCALED = ". Were the sums of the blocks brought to one maximum?"
 LOST = "is its block read, and its part kept?"
+BLOCK_0 = "block 0 may hold tokens, too; only seq_lens says where a row of the table ends"
+INVERTED = "does the mask fill the slots that hold tokens?"
 
 
 def drawn_weights(pages: Any, lens: Lens, tables: Tables, empty: str, draw: int) -> Any:
     """The weights, [num_seqs, num_slots]. Where V was cleaned, a weight on a slot without a token
     doesn't show in the output; then it is what the tokens' weights lack."""
-    out = pages.paged_attention(**vars(shown_step(lens, tables, empty, draw)))
+    drawn = attended(pages, shown_step(lens, tables, empty, draw))[:, 0]
     right = softmax_over_the_tokens(lens, tables, empty, draw)
-    if not isinstance(out, Tensor) or out.shape != right[:, None].shape:
-        return out
-    drawn = out[:, 0]
     for row, *those in zip(drawn, right, slots_of(lens, tables), tables, strict=True):
         of_tokens, own, table = those
         read = {*table, *[0] * (len(table) < max(map(len, tables)))}
@@ -223,8 +245,9 @@ SHOWN = (
     ("a step on NaN in V", "NaN in V where there is no token", "", *THREE, "NaN in V"),
     ("a step on a new cache", "NaN in K, too", "", *THREE, "NaN in K and V"),
     ("a step on long sequences", "six blocks", "", *LONG, "NaN in K and V"),
+    ("a prompt of which four tokens attend", "block 0 in use", "", *PROMPT, "numbers"),
 )
-STEPS = (*("one_full_block", "one_token", "gqa", "alibi", "drifting_scores", "block_zero_in_use"),)
+STEPS = ("one_full_block", "one_token", "gqa", "alibi", "drifting_scores")
 
 
 def steps(names: tuple[str, ...]) -> Callable[[int], list[Trial]]:
@@ -237,7 +260,15 @@ def steps(names: tuple[str, ...]) -> Callable[[int], list[Trial]]:
 
 
 def run_step(pages: Any, problem: DecodeProblem, draw: int) -> Tensor:
-    return attended(pages, reseeded(problem, draw).paged("plain"))
+    step = reseeded(problem, draw).paged("plain")
+    out = attended(pages, step)
+    if step.alibi_slopes is not None:
+        without = attended(pages, replace(step, alibi_slopes=None))
+        if torch.equal(out, without):
+            raise AnswerError(
+                "the output is the same with and without alibi_slopes: are they used?"
+            )
+    return out
 
 
 def the_oracle(problem: DecodeProblem, draw: int) -> np.ndarray:
@@ -265,9 +296,7 @@ def trials_of_paged_attention(draw: int) -> list[Trial]:
 
 
 CASES: dict[str, Callable[[int], list[Trial]]] = {
-    "tokens_of_block": graded(
-        TOKENS, run_tokens, the_definition, ("row", "slot"), again=later_blocks
-    ),
+    "tokens_of_block": graded(TOKENS, run_tokens, the_definition, ("slot",), again=later_blocks),
     "paged_attention": trials_of_paged_attention,
 }
 EXERCISES = ()

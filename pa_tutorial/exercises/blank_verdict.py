@@ -101,6 +101,8 @@ def not_a_try(blank: Blank, function: object) -> str:
         return f"{name} is {function!r}; it must be a function"
     if hasattr(ours, "py_func") and plain is function:
         return f"{name} is a plain function: put its @cuda.jit line above it again"
+    if inspect.iscoroutinefunction(plain):
+        return f"{name} must be a plain function: `def`, without `async`"
     if plain.__name__ != name:
         return f"it is called {plain.__name__}; it must be called {name}, as {blank.craft.CALLER}"
     wanted = list(inspect.signature(getattr(ours, "py_func", ours)).parameters)

@@ -25,6 +25,7 @@ def stopped_if_endless(functions: Iterable[Callable | Source]) -> Iterator[None]
         code, number = frame.f_code, frame.f_lineno
         if code.co_filename not in files:
             return None
+        frame.f_trace_opcodes = True  # `while True: pass` is one that jumps to itself
         now = time.thread_time()
         spent, last = spent + min(now - last, LONGEST), now
         if spent > SECONDS:

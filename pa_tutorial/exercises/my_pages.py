@@ -9,7 +9,7 @@ The file lies beside my_kernel/. It is plain Python, so `python -m pa_tutorial.c
 my_pages.py` runs it. YOURS in it names the functions that are the reader's; all others are ours.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 
 from pa_tutorial.exercises.ours import readers
@@ -18,7 +18,7 @@ from pa_tutorial.exercises.saved_files import PAGES, place_of, spoken
 from pa_tutorial.exercises.saving import save_functions, saved_sources, set_aside
 from pa_tutorial.exercises.together import helpers_of
 from pa_tutorial.exercises.whose import how_many
-from pa_tutorial.kernels.sources import Source
+from pa_tutorial.kernels.sources import KernelFileError, Source, source_of
 
 
 def my_pages(*functions: Callable) -> ModuleType:
@@ -46,11 +46,21 @@ def told_whose() -> dict[str, Source]:
 def save_pages(*functions: Callable) -> None:
     """Add a reader's functions to my_pages.py, with those of theirs that they call; print what
     became of it. See saving.py."""
-    mine = with_helpers(functions)
+    mine = with_helpers(tuple(savable(functions)))
     if not mine:
         print(f"None of these functions is yours yet, so {place_of(PAGES).name} isn't written.")
         return
     save_functions({PAGES: mine}, vars(made(PAGES)))
+
+
+def savable(functions: Iterable[Callable]) -> Iterator[Callable]:
+    """Those with a source; says of which there is none, as of one from a cell with %%time."""
+    for one in functions:
+        try:
+            source_of(one)
+            yield one
+        except KernelFileError as error:
+            print(f"{error}: not saved.")
 
 
 def with_helpers(functions: tuple[Callable, ...]) -> dict[str, Callable]:

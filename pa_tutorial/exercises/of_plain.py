@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -16,10 +17,17 @@ from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.endless import stopped_if_endless
 from pa_tutorial.exercises.numbers_in_words import first_element, first_number
 from pa_tutorial.exercises.ours import is_unfinished, require_theirs
-from pa_tutorial.exercises.reader_files import made
+from pa_tutorial.exercises.reader_files import made, tree_of
 from pa_tutorial.exercises.saving import saved_sources
-from pa_tutorial.exercises.together import Functions, helpers_of, others_of, with_answer
-from pa_tutorial.kernels.sources import names_used, source_of
+from pa_tutorial.exercises.together import (
+    Functions,
+    helpers_of,
+    is_named,
+    is_theirs,
+    others_of,
+    with_answer,
+)
+from pa_tutorial.kernels.sources import functions_of, names_used, source_of
 
 CALLER = "the other functions call it"
 TAKER = "it"
@@ -66,7 +74,24 @@ def others(blank: Blank, function: Callable) -> Functions:
 
 
 def why_not(blank: Blank, function: Callable, arguments: list[str]) -> str:
+    """It calls a function of the reader's that would give way to another one of its name."""
+    ours, met = functions_of(tree_of(blank.file)), answers_up_to(blank.notebook)
+    for one in (*helpers_of([function], blank.file), function):
+        for name in sorted(names_used(ast.parse(source_of(one).text)) & ours.keys() - met):
+            other = one.__globals__.get(name)
+            if is_named(other, name, blank.file) and is_theirs(other):
+                theirs = [*inspect.signature(other).parameters]
+                if theirs != ours[name]:
+                    return (
+                        f"it calls your {name}({', '.join(theirs)}); {blank.file}.py has another "
+                        f"function of that name, {name}({', '.join(ours[name])}): rename yours"
+                    )
     return ""
+
+
+def answers_up_to(notebook: str) -> set[str]:
+    """What a notebook and those before it ask for."""
+    return {one.function for one in all_blanks().values() if one.notebook <= notebook}
 
 
 def told(
@@ -104,8 +129,8 @@ def in_the_cell_of(function: object, other: Callable) -> Callable:
 
 
 def dearest(blank: Blank, trial: Trial, answer: Callable, name: str) -> str:
-    """Nothing more is known about a cost."""
-    return ""
+    """What to ask oneself, if the blank's table says."""
+    return blank.table.get("dear", "")
 
 
 # Pictures -----------------------------------------------------------------------------------------

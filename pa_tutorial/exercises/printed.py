@@ -10,19 +10,22 @@ from typing import Any
 from pa_tutorial.checks.running import Trial
 
 MOST_LINES = 5
+MOST_LETTERS = 300  # of one line
 
 
 class FewLines(io.TextIOBase):
-    """Standard output that shows the first lines only, and counts the others."""
+    """Standard output that shows the first lines only, none of them long, and counts the others."""
 
     def __init__(self) -> None:
-        self.to, self.count = sys.stdout, 0
+        self.to, self.count, self.room = sys.stdout, 0, MOST_LETTERS
 
     def write(self, text: str) -> int:
         for line in text.splitlines(keepends=True):
+            end = "\n" * line.endswith("\n")
             if self.count < MOST_LINES:
-                self.to.write(line)
-            self.count += line.endswith("\n")
+                self.to.write(line.removesuffix("\n")[: self.room] + end)
+            self.room = MOST_LETTERS if end else max(0, self.room - len(line))
+            self.count += len(end)
         return len(text)
 
     def of(self, trials: Iterable[Trial]) -> list[Trial]:

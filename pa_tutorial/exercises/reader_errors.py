@@ -13,7 +13,7 @@ ADVICE = {
     r"have no such name$": "They have the constants and functions of the notebooks, but no other "
     "names of yours.",
     r"pages\.py has no such name$": "It has the names of notebooks 01 to 06, and your functions. "
-    "Import a module within the function.",
+    "What else it needs, import or define within the function.",
     r"^only a number can be stored| is not a number$": "Does the function that made it return one "
     "number?",
     r"^only a number can be stored(?s:.*)\bload": "A vec is a tuple: `store` and `widen` write it.",
@@ -23,6 +23,11 @@ ADVICE = {
     r"does not know a (list|dict|set|gen)": "A kernel has none: a running sum is a number, and "
     "cuda.local.array has room for several.",
     r"does not know an f-string": "`print(a, b)` prints numbers.",
+    r"The size of tensor a|must match the (existing )?size|Expected size for first|mat1 and mat2|"
+    r"are not broadcastable": "Which dimensions should line up? Torch compares from the last one "
+    "back; indexing with None adds one of size 1.",
+    r"to have the same dtype|expected scalar type": "Is one of them float32, and the other not? "
+    "`.float()` converts.",
     r"has no value here|has no variable '": "The check looks at it at a mark: keep its name.",
 }
 # What a reader can't use: our names of errors, places in our files (the line is quoted below).

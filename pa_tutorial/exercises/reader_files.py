@@ -35,8 +35,11 @@ def files_with(file: str) -> tuple[str, ...]:
 
 def require_known(theirs: ast.Module, known: Iterable[str], file: str) -> None:
     """Raises KernelFileError for a name that a reader's function of a file can't use."""
-    words = f"{file}.py has no such name" if file in PLAIN else sources.NO_SUCH_NAME
-    require_known_names(theirs, known, words)
+    require_known_names(theirs, known, no_such_name(file))
+
+
+def no_such_name(file: str) -> str:
+    return f"{file}.py has no such name" if file in PLAIN else sources.NO_SUCH_NAME
 
 
 @lru_cache(maxsize=MOST_KEPT)
@@ -47,6 +50,7 @@ def made(file: str, mine: Mine = ()) -> ModuleType:
     """
     module = ModuleType(file)
     module._sizes = {}
-    for tree in run_with_theirs(tree_of(file), path_of(file), dict(mine).get(file, ()), module):
+    theirs, words = dict(mine).get(file, ()), no_such_name(file)
+    for tree in run_with_theirs(tree_of(file), path_of(file), theirs, module, words):
         require_known(tree, vars(module), file)
     return module

@@ -99,8 +99,9 @@ def sources_in(text: str, path: Path) -> dict[str, Source]:
         nodes, yours = functions_in(text), names_of_reader(text)
     except UnicodeEncodeError:
         raise DamagedError(f"{spoken(path)} is damaged: it isn't UTF-8.") from None
-    except (SyntaxError, ValueError, TypeError, RecursionError) as error:
-        raise DamagedError(f"{spoken(path)} is damaged: {error}.") from None
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        why = str(error) or "it can't be parsed"
+        raise DamagedError(f"{spoken(path)} is damaged: {why}.") from None
     if lost := sorted(yours - nodes.keys()):
         names = ", ".join(lost)
         raise DamagedError(f"{spoken(path)} is damaged: YOURS names {names}, which it lacks.")
@@ -122,9 +123,12 @@ def names_of_reader(text: str) -> set[str]:
     values = [node.value for node in ast.parse(text).body if is_yours(node)]
     if not values:
         raise ValueError("it doesn't say whose functions it has, because YOURS is missing")
-    names = ast.literal_eval(values[0])
+    try:
+        names = ast.literal_eval(values[0])
+    except (ValueError, TypeError):  # no literal
+        names = None
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"YOURS is {names!r}; it must be a tuple of names")
+        raise ValueError(f"YOURS is {ast.unparse(values[0])}; it must be a tuple of names")
     return set(names)
 
 
@@ -156,7 +160,8 @@ def loses(before: str, text: str, ours: str) -> bool:
 
 
 def write(path: Path, text: str) -> None:
-    """Whole or not at all, so that no other notebook reads half a file."""
+    """Whole or not at all, so that no other notebook reads half a file. A link stays one."""
+    path = Path(os.path.realpath(path))
     new = path.with_suffix(f".{os.getpid()}")
     new.write_text(text, encoding="utf-8", newline="\n")
     new.replace(path)

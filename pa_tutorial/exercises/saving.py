@@ -12,7 +12,7 @@ from types import ModuleType
 
 from pa_tutorial.exercises.kernel_text import functions_in, with_functions
 from pa_tutorial.exercises.ours import SET, is_from_a_file, is_unfinished
-from pa_tutorial.exercises.reader_files import require_known, text_of, tree_of
+from pa_tutorial.exercises.reader_files import no_such_name, require_known, text_of, tree_of
 from pa_tutorial.exercises.saved_files import (
     DamagedError,
     MyKernelError,
@@ -44,10 +44,10 @@ from pa_tutorial.kernels.sources import parsed as parsed_in_place
 ByName = dict[str, Callable | Source]
 
 
-def save_functions(by_file: dict[str, ByName], known: Iterable[str]) -> None:
+def save_functions(by_file: dict[str, ByName], known: Mapping[str, object]) -> None:
     """Add a reader's functions to their files, and print what became of each.
 
-    known  the names that they may use
+    known  the namespace that they go into
 
     If something of the reader's would be lost, what the file was before stays beside it, as
     v1_1.py. A file of whose functions none is theirs isn't written.
@@ -65,17 +65,18 @@ def save_functions(by_file: dict[str, ByName], known: Iterable[str]) -> None:
             print(f"{error} {', '.join(functions)}: not saved.")
 
 
-def fit_to_save(by_file: dict[str, ByName], known: Iterable[str]) -> dict[str, ByName]:
+def fit_to_save(by_file: dict[str, ByName], known: Mapping[str, object]) -> dict[str, ByName]:
     """The functions, by file and name, without those of no use in a file; says why not."""
     trees = [parsed(one) for functions in by_file.values() for one in functions.values()]
     called = set().union(*map(names_used, trees))
-    known = {*known}.union(*map(functions_of, trees))
+    ours, known = known, {*known}.union(*map(functions_of, trees))
     fit: dict[str, ByName] = {file: {} for file in by_file}
     for file, functions in by_file.items():
         for name, one in functions.items():
             try:
                 require_known(parsed(one), known, file)
                 require_finished(name, one)
+                require_definable(name, parsed(one), ours, file)
                 if name not in {*functions_in(text_of(file)), *called}:
                     raise KernelFileError(f"{file}.py has no {name}, and none of yours calls it")
                 fit[file][name] = one
@@ -169,7 +170,7 @@ def usable(
             require_same_arguments(tree, tree_of(file), file)
             require_known(tree, {**known, **theirs}, file)
             require_finished(name, source)
-            require_definable(name, tree, known)
+            require_definable(name, tree, known, file)
         except KernelFileError as error:
             say(f"{spoken(place_of(file))}: {error}. It is replaced with ours.")
             others = {other: theirs[other] for other in theirs if other != name}
@@ -177,12 +178,13 @@ def usable(
     return theirs
 
 
-def require_definable(name: str, tree: ast.Module, known: Mapping[str, object]) -> None:
-    """Raises MyKernelError for what a decorator or a default raises."""
+def require_definable(name: str, tree: ast.Module, known: Mapping[str, object], file: str) -> None:
+    """Raises KernelFileError for what a decorator or a default raises, or that only a notebook
+    has."""
     module = ModuleType("kernel")
     vars(module).update(known)
     with raised_in_one_line(f"{name} can't be defined"):
-        run_theirs(tree, name, module)
+        run_theirs(tree, name, module, no_such_name(file))
 
 
 @contextmanager
@@ -192,7 +194,7 @@ def raised_in_one_line(what: str) -> Iterator[None]:
         yield
     except KernelFileError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         words = f"{type(error).__name__}: {error}".splitlines()[0]
         raise MyKernelError(f"{what}: {words}") from None
 

@@ -16,7 +16,8 @@ texts/NN_topic.toml holds those of a notebook, its blanks in their order, then i
     why = "Markdown: what is wrong with it."
     says = "a piece of the verdict on a blank"
 
-A blank (blank.py) also has stub, and may have file, picture, function, goal, par, required, best.
+A blank (blank.py) also has stub, and may have file, picture, function, goal, par, required, best,
+dear (in plain Python: what to ask oneself if it takes more than it must).
 """
 
 import re

@@ -89,7 +89,11 @@ def with_sizes(tree: ast.Module, sizes: Mapping[str, object]) -> ast.Module:
 
 
 def run_with_theirs(
-    ours: ast.Module, path: Path, mine: Iterable[Callable | Source], module: ModuleType
+    ours: ast.Module,
+    path: Path,
+    mine: Iterable[Callable | Source],
+    module: ModuleType,
+    no_such_name: str = NO_SUCH_NAME,
 ) -> list[ast.Module]:
     """Execute one of our files in a namespace, and then a reader's functions of it.
 
@@ -101,7 +105,7 @@ def run_with_theirs(
     for source in map(source_of, mine):
         tree = parsed(source)
         require_same_arguments(tree, ours, path.stem)
-        run_theirs(tree, source.file, module)
+        run_theirs(tree, source.file, module, no_such_name)
         trees.append(tree)
     return trees
 
@@ -111,14 +115,16 @@ def run(tree: ast.Module, file: object, module: ModuleType) -> None:
     exec(compile(with_sizes(tree, module._sizes), str(file), "exec"), vars(module))
 
 
-def run_theirs(tree: ast.Module, file: object, module: ModuleType) -> None:
+def run_theirs(
+    tree: ast.Module, file: object, module: ModuleType, no_such_name: str = NO_SUCH_NAME
+) -> None:
     """The same for a reader's. Raises KernelFileError for a name above a function, as a decorator,
     that the namespace doesn't have; for those in it, see require_known_names."""
     try:
         run(tree, file, module)
     except NameError as error:
         names = ", ".join(functions_of(tree)) or str(file)
-        raise KernelFileError(f"{names} uses {error.name}: {NO_SUCH_NAME}") from None
+        raise KernelFileError(f"{names} uses {error.name}: {no_such_name}") from None
 
 
 def source_of(function: Callable | Source) -> Source:
@@ -149,7 +155,7 @@ def parsed(source: Source) -> ast.Module:
 def functions_of(tree: ast.Module) -> dict[str, list[str]]:
     """The functions of a tree, and the names of their arguments."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return {node.name: [argument.arg for argument in node.args.args] for node in functions}
+    return {n.name: [one.arg for one in (*n.args.posonlyargs, *n.args.args)] for n in functions}
 
 
 def require_same_arguments(theirs: ast.Module, ours: ast.Module, file: str) -> None:
@@ -183,4 +189,5 @@ def names_used(function: ast.AST) -> set[str]:
     own |= {(n.asname or n.name).split(".")[0] for n in nodes if isinstance(n, ast.alias)}
     own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
     own |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    own -= {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
     return {node.id for node in names} - own

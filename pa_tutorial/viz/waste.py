@@ -76,7 +76,9 @@ def _draw_slots(axes: Axes, drawn: MemoryMap, row_len: int, hues: Mapping[int, s
     """A slot in the colour of its request, if it has one."""
     pairs = zip(drawn.kinds.tolist(), drawn.owner.tolist(), strict=True)
     for slot, (kind, number) in enumerate(pairs):
-        look = dict(KIND_STYLES[Kind(kind)][1])
+        look = {"edgecolor": style.PAPER, **KIND_STYLES[Kind(kind)][1]}
+        if kind == Kind.FREE:  # outlined, so that one sees how large the memory is
+            look["edgecolor"] = style.QUIET
         if number != NOBODY:
             hue = hues.get(number, OTHERS)
             look["color"] = hue if kind == Kind.TOKENS else style.lighter(hue, 0.6)
@@ -115,7 +117,8 @@ def draw_with_and_without_pages(
     _draw_table(panels[1], followed, [slot // pages for slot in paged.slots[followed][::pages]])
     figure.supxlabel(
         "left: a colour for each request · full: tokens · faint: its next tokens go here\n"
-        f"hatched: reserved, never used · blank: free · right: request {followed} in black"
+        f"hatched: reserved, never used · blank: free · a square: {pages} slots · "
+        f"right: request {followed} in black"
     )
     return figure
 

@@ -81,3 +81,11 @@ def test_unneeded_columns_of_the_table_are_not_read() -> None:
             paged_online(**vars(inputs))
         read.append(made.bytes_read)
     assert read[0] == read[1] == 3 * 4 * 2 * (2 * 4 * 16 * 4)  # sequences, blocks, K and V, bytes
+
+
+def test_what_is_read_through_a_view_counts() -> None:
+    cache = torch.zeros(5, 4, 8)
+    with TensorsMade(cache) as made:
+        torch.ones(1, 8) @ cache[3].float().mT  # a view: nothing is copied
+        cache[torch.tensor([1, 2])].sum()
+    assert made.bytes_read == 3 * 4 * 8 * 4

@@ -158,7 +158,7 @@ DAMAGED: dict[str, tuple[str, str]] = {
     "YOURS is missing": ("YOURS = (", "MINE = ("),
     "YOURS names load_key, which it lacks": ("def load_key(", "def load("),
     "YOURS is 5; it must be": ('YOURS = (\n    "load_key",\n)', "YOURS = 5"),
-    "unhashable type": ('YOURS = (\n    "load_key",\n)', "YOURS = {[]: 5}"),
+    r"YOURS is {\[\]: 5}; it must be": ('YOURS = (\n    "load_key",\n)', "YOURS = {[]: 5}"),
     "it isn't UTF-8": ("# Mine", "# \udcff"),
 }
 

@@ -110,6 +110,7 @@ def test_helpers_are_kept_with_the_functions_that_call_them(path: Path) -> None:
     [
         ("return np.ceil(num_tokens)", "num_blocks uses np: pages.py has no such name: not saved."),
         ("...", "num_blocks isn't finished: not saved."),
+        ("global n; n = 1; return n", "num_blocks uses n: pages.py has no such name: not saved."),
     ],
 )
 def test_what_is_of_no_use_in_the_file_is_named_and_not_saved(
@@ -124,6 +125,11 @@ DAMAGED: dict[str, tuple[str, str]] = {
     "is damaged: ": (HEAD, HEAD.replace("(", "(((")),
     "YOURS is missing": ("YOURS = (", "MINE = ("),
     "YOURS names num_blocks, which it lacks": ("def num_blocks(", "def blocks("),
+    "it can't be parsed": (MARK, f"x = {'-' * 100_000}1"),
+    "YOURS is tuple(['num_blocks']); it must be": (
+        'YOURS = (\n    "num_blocks",\n)',
+        'YOURS = tuple(["num_blocks"])',
+    ),
     "YOURS is 5; it must be": ('YOURS = (\n    "num_blocks",\n)', "YOURS = 5"),
     "it isn't UTF-8": ("# Mine", "# \udcff"),
 }
@@ -153,6 +159,7 @@ OLD: dict[str, tuple[str, str]] = {
     "num_blocks takes (num_tokens); it must take": ("(num_tokens: int, block_size", "(num_tokens"),
     "num_blocks uses SIZE: pages.py has no such name": ("// block_size", "// SIZE"),
     "num_blocks isn't finished": ("return -(-num_tokens", "...\n    return -(-num_tokens"),
+    "num_blocks can't be defined: SystemExit": ("num_tokens: int,", "num_tokens: exit(),"),
     "num_blocks can't be defined: ZeroDivisionError": ("num_tokens: int,", "num_tokens: 1 // 0,"),
 }
 
@@ -222,6 +229,32 @@ def test_a_save_waits_for_that_of_another_notebook(path: Path) -> None:
             path.write_text(theirs, encoding="utf-8")
         ours.result()
     assert yours(path) == {"num_blocks", "store"}
+
+
+def test_what_has_no_source_is_named_and_the_rest_is_saved(
+    path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    save_pages(len, None, MINE)
+    said = capsys.readouterr().out
+    assert "len has no source; it must be a function of a file or of a cell" in said
+    assert "None has no source" in said
+    assert yours(path) == {"num_blocks"}
+
+
+def test_a_decorator_that_the_file_has_not_yet_is_named_when_it_is_saved(
+    path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    save_pages(STORE, num_blocks("return 3", before="def log(f): return f\n\n@log\n"))
+    assert "num_blocks uses log: pages.py has no such name: not saved." in capsys.readouterr().out
+    assert "num_blocks" not in yours(path)
+
+
+def test_a_link_to_a_file_elsewhere_stays_one(path: Path) -> None:
+    elsewhere = path.with_name("elsewhere.py")
+    path.symlink_to(elsewhere)
+    save_pages(MINE)
+    assert path.is_symlink()
+    assert yours(elsewhere) == {"num_blocks"}
 
 
 def test_a_place_that_cannot_be_written_is_named(

@@ -16,6 +16,7 @@ from pa_tutorial.exercises.endless import SECONDS, stopped_if_endless
 from pa_tutorial.exercises.goal import of_numbers
 from pa_tutorial.exercises.grading import graded
 from pa_tutorial.exercises.ours import is_ours
+from pa_tutorial.exercises.printed import MOST_LETTERS, MOST_LINES
 from pa_tutorial.exercises.reader_files import made
 from tests.exercises.blank_cells import function_of
 from tests.simt.microscope.pictures import texts_of
@@ -24,12 +25,14 @@ HEAD = "def num_blocks(num_tokens: int, block_size: int) -> int:\n"
 RIGHT = "return -(-num_tokens // block_size)"
 SAID = {
     "while True:\n        num_tokens += 1": "1 second and no end: line 2: while True:",
+    "while True: pass": "1 second and no end: line 2: while True: pass",
     "for _ in iter(int, 1):\n        pass": "1 second and no end: line ",
     "return num_blocks(num_tokens, block_size)": "it raised RecursionError: ",
     "return [7][num_tokens]": "line 2 of num_blocks: return [7][num_tokens]\n    where num_tokens",
     "raise SystemExit": "it returns nothing",
     "return max(None, num_tokens)": "it raised TypeError: ",
     "return np.ceil(num_tokens / block_size)": "num_blocks uses np: pages.py has no such name",
+    "global n; n = num_tokens; return n": "num_blocks uses n: pages.py has no such name",
     "pass": "it returns nothing: the last line, `return …`, is missing",
 }
 
@@ -67,6 +70,34 @@ def test_another_signature_is_named() -> None:
     assert tried("num_blocks", other) == said
 
 
+def test_a_coroutine_is_named() -> None:
+    said = tried("num_blocks", f"async {HEAD}    {RIGHT}\n")
+    assert said == "num_blocks must be a plain function: `def`, without `async`"
+
+
+def test_arguments_may_be_without_names() -> None:
+    head = "def num_blocks(num_tokens: int, block_size: int, /) -> int:\n"
+    assert tried("num_blocks", f"{head}    {RIGHT}\n") == ""
+
+
+def test_a_decorator_that_only_the_notebook_has_is_named() -> None:
+    said = tried("num_blocks", f"{HEAD}    {RIGHT}\n".replace("int:", "Whole:"), Whole=int)
+    assert "num_blocks uses Whole: pages.py has no such name\n  It has the names of" in said
+
+
+def test_a_helper_with_the_name_of_another_function_is_named() -> None:
+    """Ours would be called in its place. What a notebook gives has the arguments of ours."""
+    fork = all_blanks()["fork"].source.replace("pool.ref_counts[block] += 1", "share(block)")
+    said = tried("fork", f"def share(block):\n    pass\n\n{fork}")
+    assert said == (
+        "it calls your share(block); pages.py has another function of that name, share(pool, "
+        "block): rename yours"
+    )
+    append = all_blanks()["append_token"].source
+    given = "def allocate(pool):\n    return 1\n\ndef copy_on_write(pool, s):\n    return []\n\n"
+    assert tried("append_token", given + append) == ""
+
+
 def burn() -> None:
     """As an import does that a library makes when it is first used."""
     end = time.thread_time() + SECONDS + 0.1
@@ -84,6 +115,14 @@ def test_one_slow_line_is_no_endless_loop() -> None:
 def test_of_what_it_prints_a_few_lines_are_shown(capsys: pytest.CaptureFixture) -> None:
     assert tried("num_blocks", f"{HEAD}    print(num_tokens)\n    {RIGHT}\n") == ""
     assert "lines more that it printed" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_of_a_long_line_that_it_prints_the_beginning_is_shown(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    text = f"{HEAD}    print('x' * 9_999, end='')\n    print('y')\n    {RIGHT}\n"
+    assert tried("num_blocks", text) == ""
+    assert capsys.readouterr().out.splitlines()[:-1] == ["x" * MOST_LETTERS] * MOST_LINES
 
 
 def test_a_function_may_call_helpers_of_the_readers() -> None:
