@@ -133,9 +133,9 @@ def run_write(pages: Any, layout: VllmLayout, slots: Slots) -> Tensor:
     key = numbers(len(slots), layout)
     k_cache, v_cache = layout.empty()
     pages.reshape_and_cache(key.clone(), -key, k_cache, v_cache, torch.tensor(slots))
-    for name, cache in zip("kv", (k_cache, v_cache), strict=True):
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         if cache.isnan().all():
-            raise AnswerError(f"{name}_cache was not changed: write into it, not into a copy")
+            raise AnswerError(f"{name} was not changed: store into it, in place, not into a copy")
     for token, slot in enumerate(slots):
         if slot >= 0:
             require_token(layout, (k_cache, v_cache), key, token, slot)

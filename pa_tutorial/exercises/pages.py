@@ -253,13 +253,15 @@ class Pages(AnyPages):
         return total - len(sequence.blocks) + (must_copy and num_tokens > 0)
 
     def fork(self, name: Hashable, new: Hashable) -> None:
+        if new in self.sequences:
+            raise ValueError(f"new is {new!r}; it must be a name that no sequence has")
         self.sequences[new] = fork(self.pool, self.sequences[name])
 
     def free(self, name: Hashable) -> None:
         free(self.pool, self.sequences.pop(name))
 
     def table(self, name: Hashable) -> list[int]:
-        return self.sequences[name].blocks
+        return self.sequences[name].blocks.copy()
 
 
 # 04 · Cache layouts -------------------------------------------------------------------------------

@@ -69,7 +69,10 @@ class Pages(ABC):
 
     @abstractmethod
     def fork(self, name: Hashable, new: Hashable) -> None:
-        """A second sequence with the same tokens, under a new name; it takes no block."""
+        """A second sequence with the same tokens; it takes no block.
+
+        Raises ValueError if a sequence has the new name.
+        """
 
     @abstractmethod
     def free(self, name: Hashable) -> None:
