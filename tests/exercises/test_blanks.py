@@ -1,11 +1,14 @@
 """Blanks: the answer passes, wrong answers and unfinished ones get a verdict, plans tell little."""
 
+import ast
+import inspect
 import re
 
 import nbformat
 import pytest
 
 from pa_tutorial.exercises import EXERCISES, answers, attempt
+from pa_tutorial.exercises import pages as our_pages
 from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.cells import fill
@@ -122,6 +125,31 @@ def test_at_least_60_percent_of_the_kernels_is_written_by_the_reader() -> None:
         for line in own
     )
     assert by_reader >= 0.6 * lines, f"{by_reader} of {lines}"
+
+
+SECTION = re.compile(r"^# (\d\d) · .*$", re.MULTILINE)
+
+
+def lines_of_bodies(text: str) -> int:
+    """Lines of code in the functions and methods of a text, without their signatures."""
+    found = 0
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            body = "\n".join(text.splitlines()[node.body[0].lineno - 1 : node.end_lineno])
+            found += len(code_lines(body))
+    return found
+
+
+def test_at_least_half_of_01_to_06_is_written_by_the_reader() -> None:
+    """Of what stands in pages.py; without Pages, which puts the functions of 03 together."""
+    text = inspect.getsource(our_pages)
+    (pages,) = (node for node in ast.parse(text).body if getattr(node, "name", "") == "Pages")
+    text = text.replace(excerpt(text, pages), "")
+    _, *pieces = SECTION.split(text)
+    for number, section in zip(pieces[::2], pieces[1::2], strict=True):
+        if number < "07":
+            written = sum(b.num_lines for b in BLANKS if b.notebook.startswith(number))
+            assert written >= 0.5 * lines_of_bodies(section), number
 
 
 QK_DOT = all_blanks()["qk_dot"]
