@@ -17,9 +17,10 @@ from pa_tutorial.checks.running import describe
 from pa_tutorial.checks.showing import Result
 from pa_tutorial.kernels.sources import Source
 from pa_tutorial.paging.pages import Pages
+from pa_tutorial.tracebacks import ShortInNotebooks
 
 
-class UnusableFile(Exception):
+class UnusableFile(ShortInNotebooks):
     """A file without a memory manager that can be tried; why, in one line."""
 
 
