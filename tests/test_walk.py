@@ -1,6 +1,7 @@
 """How the notebooks are made: one question, few new terms, and a blank soon."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -33,14 +34,14 @@ def terms_of(path: Path) -> list[str]:
     text = "\n".join(cell.source for cell in pages)
     text = re.sub("<details>.*?</details>|```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
     found = [re.sub(r"\[(.*)\]\(.*\)", r"\1", term) for term in TERM.findall(text)]
-    titles = {path.stem for path in NOTEBOOKS.glob("*.ipynb")}
-    return [term for term in dict.fromkeys(found) if not is_title(term, titles)]
+    return [term for term in dict.fromkeys(found) if term not in titles()]
 
 
-def is_title(term: str, stems: set[str]) -> bool:
-    """Whether it is the title of a notebook, which is in italics too."""
-    first = {nbformat.read(NOTEBOOKS / f"{stem}.ipynb", 4).cells[0].source for stem in stems}
-    return term in {text.splitlines()[0].partition(" · ")[2] for text in first}
+@cache
+def titles() -> set[str]:
+    """The titles of the notebooks, which are in italics too."""
+    first = [cells(path)[0].source for path in NOTEBOOKS.glob("*.ipynb")]
+    return {text.splitlines()[0].partition(" · ")[2] for text in first}
 
 
 @pytest.mark.parametrize("path", ALL, ids=name_of)

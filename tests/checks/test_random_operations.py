@@ -240,6 +240,7 @@ def test_a_right_file_passes(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
     assert "my_pages.py: random operations found nothing wrong." in said
 
 
+@pytest.mark.rest("slots that are no whole numbers are refused")
 def test_integers_of_other_libraries_are_whole_numbers(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -269,6 +270,7 @@ def test_what_two_objects_share_is_told_of_a_file(
     assert "Does anything outlive an object of Pages, such as a list" in capsys.readouterr().out
 
 
+@pytest.mark.rest("test_page_blanks.py: an endless answer")
 def test_a_loop_without_an_end_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     endless = "\ndef fork(pool, sequence):\n    while True: pass\n"
     assert main(["block_manager", my_pages(tmp_path, OURS + endless)]) == 1
@@ -286,6 +288,14 @@ def test_an_interrupt_gets_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert said.count("\n") == 1
 
 
+AT_ONCE = (
+    *("a shared tail is written", "block 0 is allocated", "a slot is off by a block"),
+    *("a table is longer than needed", "a block is allocated twice", "blocks are freed twice"),
+    *("the tokens are changed", "slots are an array", "there is no list of copies"),
+)
+
+
+@pytest.mark.rest(keep=[*AT_ONCE])
 @pytest.mark.parametrize("what", WRONG)
 def test_the_fewest_operations_that_go_wrong_are_shown(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture
