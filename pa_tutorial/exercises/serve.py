@@ -10,6 +10,7 @@ command with the verdict.
 """
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from pa_tutorial.checks import check
@@ -21,7 +22,16 @@ from pa_tutorial.exercises.my_kernel import KERNELS, load, saved
 from pa_tutorial.exercises.my_pages import my_pages
 from pa_tutorial.exercises.our_kernels import BACKENDS
 from pa_tutorial.exercises.reader_files import made
-from pa_tutorial.exercises.saved_files import PAGES, place_of, spoken
+from pa_tutorial.exercises.saved_files import (
+    PAGES,
+    DamagedError,
+    folder_of,
+    place_of,
+    sources_in,
+    spoken,
+    text_in,
+)
+from pa_tutorial.exercises.whose import how_many
 from pa_tutorial.kernels.cuda_backends import CudaBackend
 from pa_tutorial.kernels.template import files_of
 from pa_tutorial.printing import print_anything
@@ -71,6 +81,8 @@ def pages_in(path: Path) -> MakePages:
     if not path.exists():
         print(f"There is no {path}: these pages are ours.")
         return made(PAGES).Pages
+    with suppress(DamagedError):  # a file of one's own has no YOURS, and may still have Pages
+        print(f"{spoken(path)}: {how_many(PAGES, {PAGES: sources_in(text_in(path), path)})}.")
     if not check_file(path):
         raise Refused(f"{path} is refused")
     return pages_of(path)
@@ -93,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     does."""
     parser = make_parser("python -m pa_tutorial.exercises.serve", __doc__)
     parser.add_argument("--pages", type=Path, default=place_of(PAGES), help="(my_pages.py)")
-    parser.add_argument("--kernel", type=Path, default=Path("my_kernel"), help="(my_kernel)")
+    parser.add_argument("--kernel", type=Path, default=folder_of(), help="(my_kernel)")
     parser.set_defaults(backend="cuda_v1_vector", model="tiny_llama", num_blocks=32, block_size=8)
     args = parser.parse_intermixed_args(arguments)
     if args.backend not in KERNELS:
