@@ -79,12 +79,12 @@ class Refused(ValueError):
 def pages_in(path: Path) -> MakePages:
     """The Pages of a file, or ours if there is no such file. Raises Refused."""
     if not path.exists():
-        print(f"There is no {path}: these pages are ours.")
+        print(f"There is no {spoken(path)}: these pages are ours.")
         return made(PAGES).Pages
     with suppress(DamagedError):  # a file of one's own has no YOURS, and may still have Pages
         print(f"{spoken(path)}: {how_many(PAGES, {PAGES: sources_in(text_in(path), path)})}.")
     if not check_file(path):
-        raise Refused(f"{path} is refused")
+        raise Refused(f"{spoken(path)} is refused")
     return pages_of(path)
 
 
@@ -92,11 +92,11 @@ def kernel_in(folder: Path, kernel: str) -> CudaBackend:
     """The kernel of the files in a folder, or ours if it has none. Raises Refused, and what `load`
     raises."""
     if not any((folder / f"{file}.py").exists() for file in files_of(kernel)):
-        print(f"There is no {kernel} in {folder}: this kernel is ours.")
+        print(f"There is no {kernel} in {spoken(folder)}: this kernel is ours.")
         return BACKENDS[kernel]
     backend = load(folder, kernel)
     if not passes(kernel, backend):
-        raise Refused(f"{folder} is refused")
+        raise Refused(f"{spoken(folder)} is refused")
     return backend
 
 

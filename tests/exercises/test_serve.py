@@ -69,7 +69,7 @@ def test_wrong_pages_are_refused_with_the_verdict(capsys: pytest.CaptureFixture)
     assert main([*PROMPT]) == 1
     printed = capsys.readouterr().out
     assert "> Python is" not in printed
-    assert printed.endswith("my_pages.py is refused\n")
+    assert printed.endswith("\nmy_pages.py is refused\n")
     assert my_checked_pages() is made("pages").Pages
     assert capsys.readouterr().out.endswith("my_pages.py is refused; ours serves in its place.\n")
 
@@ -82,7 +82,7 @@ def test_a_wrong_kernel_is_refused_with_the_verdict(capsys: pytest.CaptureFixtur
     assert "my_pages.py: random operations found nothing wrong." in printed
     assert "> Python is" not in printed
     assert "cuda_v1_vector: not yet; 0 of" in printed
-    assert printed.endswith("my_kernel is refused\n")
+    assert printed.endswith("\nmy_kernel is refused\n")
     assert my_checked_kernel("v1_vector") is BACKENDS["v1_vector"]
     assert capsys.readouterr().out.endswith(
         "Your v1_vector is refused; ours serves in its place.\n"
