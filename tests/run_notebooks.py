@@ -4,6 +4,7 @@ Cells tagged `live` show this machine (names, times), so their outputs are not k
 leaves a picture, because a widget shows nothing where no kernel runs.
 """
 
+import base64
 import os
 from copy import deepcopy
 from pathlib import Path
@@ -16,7 +17,9 @@ from pa_tutorial.checks.progress import HIDDEN
 from pa_tutorial.exercises import named
 from pa_tutorial.exercises.my_kernel import PLACE
 from pa_tutorial.kernels.cpu.kernel import COMPILING
+from pa_tutorial.viz.style import PNG, SVG
 from simt.microscope.page import STATIC
+from tests.same_output import Piece
 from tests.warm_kernels import start_kernel
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
@@ -87,3 +90,15 @@ def keep(notebook: NotebookNode) -> NotebookNode:
         if cell.cell_type == "code" and "live" in cell.metadata.get("tags", []):
             cell.outputs = []
     return notebook
+
+
+def outputs(cell: NotebookNode, with_png: bool) -> list[Piece]:
+    """What a cell shows: the kind of each output, and its text or picture."""
+    shown: list[Piece] = []
+    for output in cell.get("outputs", []):
+        data = {"text": output.get("text"), **output.get("data", {})}
+        if SVG in data and not with_png:
+            data.pop(PNG, None)
+        for kind, value in sorted(data.items()):
+            shown += [kind, base64.b64decode(value) if kind == PNG else str(value)]
+    return shown

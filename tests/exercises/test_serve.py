@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from pa_tutorial.exercises.blank import all_blanks
@@ -12,6 +13,8 @@ from pa_tutorial.exercises.reader_files import made
 from pa_tutorial.exercises.saved_files import PLACE
 from pa_tutorial.exercises.serve import main, my_checked_kernel, my_checked_pages
 from tests.exercises.blank_cells import function_of
+from tests.run_notebooks import NOTEBOOKS, outputs, run
+from tests.same_output import require_same
 
 PROMPT = ("Python is", "--max-tokens", "12", "--no-progress")
 TEXT = "> Python is\n   also value    [length]\n"
@@ -26,18 +29,29 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def save_answers(every: int = 1) -> None:
     """As a reader who has filled in every blank, or every second one."""
-    found: dict[str, list] = {"pages": [], "v1": [], "v1_vector": []}
+    found: dict[str, list] = {file: [] for file in ("pages", "naive", "v1", "v1_vector", "v2")}
     for blank in [*all_blanks().values()][::every]:
         if blank.file in found:
             found[blank.file].append(function_of(blank, blank.source))
     save_pages(*found.pop("pages"))
-    save(BACKENDS["v1_vector"].with_functions(**found))
+    save(BACKENDS["naive"].with_functions(naive=found.pop("naive")))
+    save(BACKENDS["v2"].with_functions(**found))
 
 
 def change(path: str, old: str, new: str) -> None:
     text = Path(path).read_text(encoding="utf-8")
     assert text.count(old) == 1
     Path(path).write_text(text.replace(old, new), encoding="utf-8")
+
+
+def break_the_pages() -> None:
+    """A block is freed although another sequence still has it."""
+    count = "if pool.ref_counts[block] == 0:\n        pool.free_blocks.a"
+    change("my_pages.py", count, "if True:\n        pool.free_blocks.a")
+
+
+def break_the_kernel() -> None:
+    change("my_kernel/v1.py", "qk = scale * qk_dot", "qk = qk_dot")
 
 
 def test_the_command_serves_with_ours_where_nothing_is_saved(capsys: pytest.CaptureFixture) -> None:
@@ -61,11 +75,7 @@ def test_the_command_serves_with_both_files(every: int, capsys: pytest.CaptureFi
 
 def test_wrong_pages_are_refused_with_the_verdict(capsys: pytest.CaptureFixture) -> None:
     save_answers()
-    change(
-        "my_pages.py",
-        "if pool.ref_counts[block] == 0:\n        pool.free_blocks.a",
-        "if True:\n        pool.free_blocks.a",
-    )
+    break_the_pages()
     assert main([*PROMPT]) == 1
     printed = capsys.readouterr().out
     assert "> Python is" not in printed
@@ -76,7 +86,7 @@ def test_wrong_pages_are_refused_with_the_verdict(capsys: pytest.CaptureFixture)
 
 def test_a_wrong_kernel_is_refused_with_the_verdict(capsys: pytest.CaptureFixture) -> None:
     save_answers()
-    change("my_kernel/v1.py", "qk = scale * qk_dot", "qk = qk_dot")
+    break_the_kernel()
     assert main([*PROMPT]) == 1
     printed = capsys.readouterr().out
     assert "my_pages.py: random operations found nothing wrong." in printed
@@ -99,3 +109,46 @@ def test_only_the_kernels_of_the_walk_serve(capsys: pytest.CaptureFixture) -> No
     with pytest.raises(SystemExit):
         main(["--backend", "cpu", "Python is"])
     assert "--backend is cpu; it must be one of cuda_naive, " in capsys.readouterr().err
+
+
+# What depends on the reader's files; all else in notebook 15 is as committed.
+SAYS_WHOSE = "15-files", "15-kernels", "15-microscope"
+
+
+def run_notebook(home: Path) -> dict[str, str]:
+    """What each cell of 15 prints with the files that are saved here, once the others are seen to
+    show what is committed, the picture of the blocks included."""
+    (path,) = NOTEBOOKS.glob("15_*.ipynb")
+    committed = nbformat.read(path, as_version=4)
+    fresh = run(nbformat.read(path, as_version=4), home, str(home / "my_kernel"))
+    for old, new in zip(committed.cells, fresh.cells, strict=True):
+        if old.id not in SAYS_WHOSE:
+            require_same(outputs(new, with_png=False), outputs(old, with_png=False), old.source)
+    return {cell.id: str(outputs(cell, with_png=False)) for cell in fresh.cells}
+
+
+HALF = pytest.param(2, marks=pytest.mark.rest("test_the_command_serves_with_both_files"))
+
+
+@pytest.mark.parametrize("every", [1, HALF])
+def test_the_notebook_writes_the_same_text_with_what_is_saved(every: int, home: Path) -> None:
+    save_answers(every)
+    printed = run_notebook(home)
+    assert "29 of 29" in printed["15-files"] or every == 2
+    assert "18 of 18 functions of v2 are yours" in printed["15-kernels"] or every == 2
+    assert "refused" not in printed["15-files"] + printed["15-kernels"]
+    assert printed["15-kernels"].count(": True") == 3
+
+
+@pytest.mark.rest("test_wrong_pages_are_refused_…, test_a_wrong_kernel_is_refused_…")
+def test_the_notebook_refuses_wrong_files_and_writes_the_same_text(home: Path) -> None:
+    save_answers()
+    break_the_pages()
+    break_the_kernel()
+    printed = run_notebook(home)
+    files, kernels = printed["15-files"], printed["15-kernels"]
+    for verdict in ("a reference was lost", "my_pages.py is refused", "first wrong: qk"):
+        assert verdict in files
+    assert "Your v1_vector is refused; ours serves in its place." in files
+    assert [name for name in ("naive", "v1", "v2") if f"Your {name} is" in kernels] == ["v1", "v2"]
+    assert kernels.count(": True") == 3
