@@ -1,5 +1,6 @@
 """What a reader has written serves, once it passes its check; what doesn't is refused."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import nbformat
@@ -17,6 +18,13 @@ from tests.run_notebooks import NOTEBOOKS, outputs, run
 from tests.same_output import require_same
 
 PROMPT = ("Python is", "--max-tokens", "12", "--no-progress")
+# A release that gives a block back even if other sequences have it.
+RELEASE = (
+    "my_pages.py",
+    "if pool.ref_counts[block] == 0:\n        pool.free_blocks.a",
+    "if True:\n        pool.free_blocks.a",
+)
+SCALE = "my_kernel/v1.py", "qk = scale * qk_dot", "qk = qk_dot"
 TEXT = "> Python is\n   also value    [length]\n"
 
 
@@ -44,16 +52,6 @@ def change(path: str, old: str, new: str) -> None:
     Path(path).write_text(text.replace(old, new), encoding="utf-8")
 
 
-def break_the_pages() -> None:
-    """A block is freed although another sequence still has it."""
-    count = "if pool.ref_counts[block] == 0:\n        pool.free_blocks.a"
-    change("my_pages.py", count, "if True:\n        pool.free_blocks.a")
-
-
-def break_the_kernel() -> None:
-    change("my_kernel/v1.py", "qk = scale * qk_dot", "qk = qk_dot")
-
-
 def test_the_command_serves_with_ours_where_nothing_is_saved(capsys: pytest.CaptureFixture) -> None:
     assert main([*PROMPT]) == 0
     printed = capsys.readouterr().out
@@ -75,7 +73,7 @@ def test_the_command_serves_with_both_files(every: int, capsys: pytest.CaptureFi
 
 def test_wrong_pages_are_refused_with_the_verdict(capsys: pytest.CaptureFixture) -> None:
     save_answers()
-    break_the_pages()
+    change(*RELEASE)
     assert main([*PROMPT]) == 1
     printed = capsys.readouterr().out
     assert "> Python is" not in printed
@@ -86,7 +84,7 @@ def test_wrong_pages_are_refused_with_the_verdict(capsys: pytest.CaptureFixture)
 
 def test_a_wrong_kernel_is_refused_with_the_verdict(capsys: pytest.CaptureFixture) -> None:
     save_answers()
-    break_the_kernel()
+    change(*SCALE)
     assert main([*PROMPT]) == 1
     printed = capsys.readouterr().out
     assert "my_pages.py: random operations found nothing wrong." in printed
@@ -111,44 +109,47 @@ def test_only_the_kernels_of_the_walk_serve(capsys: pytest.CaptureFixture) -> No
     assert "--backend is cpu; it must be one of cuda_naive, " in capsys.readouterr().err
 
 
-# What depends on the reader's files; all else in notebook 15 is as committed.
+KERNELS = "naive", "v1", "v2"  # besides v1_vector
 SAYS_WHOSE = "15-files", "15-kernels", "15-microscope"
 
 
-def run_notebook(home: Path) -> dict[str, str]:
-    """What each cell of 15 prints with the files that are saved here, once the others are seen to
-    show what is committed, the picture of the blocks included."""
-    (path,) = NOTEBOOKS.glob("15_*.ipynb")
-    committed = nbformat.read(path, as_version=4)
-    fresh = run(nbformat.read(path, as_version=4), home, str(home / "my_kernel"))
+def served(home: Path) -> dict[str, str]:
+    """What these cells of notebook 15 print, run beside the reader's files, once the others are
+    seen to show what is committed: the texts, and whose each block is."""
+    committed = nbformat.read(NOTEBOOKS / "15_it_serves.ipynb", as_version=4)
+    fresh = run(deepcopy(committed), home, str(home / "my_kernel"))
     for old, new in zip(committed.cells, fresh.cells, strict=True):
         if old.id not in SAYS_WHOSE:
             require_same(outputs(new, with_png=False), outputs(old, with_png=False), old.source)
     return {cell.id: str(outputs(cell, with_png=False)) for cell in fresh.cells}
 
 
-HALF = pytest.param(2, marks=pytest.mark.rest("test_the_command_serves_with_both_files"))
+STATES = {  # what is saved, what is changed in it, and what the notebook says of it
+    "half": (2, [], ["14 of 29 functions are yours", "7 of 13 functions of v1_vector are yours"]),
+    "all": (1, [], ["29 of 29 functions are yours", "13 of 13 functions of v1_vector are yours"]),
+    "wrong": (
+        1,
+        [RELEASE, SCALE],
+        [
+            "a reference was lost",
+            "my_pages.py is refused; ours serves in its place.",
+            "first wrong: qk",
+            "Your v1_vector is refused; ours serves in its place.",
+        ],
+    ),
+}
 
 
-@pytest.mark.parametrize("every", [1, HALF])
-def test_the_notebook_writes_the_same_text_with_what_is_saved(every: int, home: Path) -> None:
+@pytest.mark.rest("the commands above; test_notebooks.py runs 15 with nothing saved")
+@pytest.mark.parametrize("state", STATES)
+def test_notebook_15_serves_whatever_is_saved(state: str, home: Path) -> None:
+    every, changes, says = STATES[state]
     save_answers(every)
-    printed = run_notebook(home)
-    assert "29 of 29" in printed["15-files"] or every == 2
-    assert "18 of 18 functions of v2 are yours" in printed["15-kernels"] or every == 2
-    assert "refused" not in printed["15-files"] + printed["15-kernels"]
+    for file, old, new in changes:
+        change(file, old, new)
+    printed = served(home)
+    for words in says:
+        assert words in printed["15-files"]
     assert printed["15-kernels"].count(": True") == 3
-
-
-@pytest.mark.rest("test_wrong_pages_are_refused_…, test_a_wrong_kernel_is_refused_…")
-def test_the_notebook_refuses_wrong_files_and_writes_the_same_text(home: Path) -> None:
-    save_answers()
-    break_the_pages()
-    break_the_kernel()
-    printed = run_notebook(home)
-    files, kernels = printed["15-files"], printed["15-kernels"]
-    for verdict in ("a reference was lost", "my_pages.py is refused", "first wrong: qk"):
-        assert verdict in files
-    assert "Your v1_vector is refused; ours serves in its place." in files
-    assert [name for name in ("naive", "v1", "v2") if f"Your {name} is" in kernels] == ["v1", "v2"]
-    assert kernels.count(": True") == 3
+    refused = [name for name in KERNELS if f"Your {name} is refused" in printed["15-kernels"]]
+    assert refused == (["v1", "v2"] if state == "wrong" else [])  # naive has its own scale
