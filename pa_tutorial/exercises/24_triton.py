@@ -86,8 +86,8 @@ def head_tile(begin, is_row, HEAD_SIZE: tl.constexpr, HEAD_SIZE_PADDED: tl.const
     returns  offset, mask [num_rows, HEAD_SIZE_PADDED]; HEAD_SIZE_PADDED is the next power of two
     """
     # 1. number the elements of a row
-    # 2. the offset of each element of each row: a column of rows plus a row of elements
-    # 3. the mask: which elements of the tile exist? Return both
+    # 2. where is each element of each row?
+    # 3. which elements of the tile exist? Return both
     ### BEGIN SOLUTION
     element = tl.arange(0, HEAD_SIZE_PADDED)
     mask = is_row[:, None] & (element < HEAD_SIZE)[None, :]
@@ -187,14 +187,14 @@ def append_keys(
     HEAD_SIZE_PADDED is a power of two, at least HEAD_SIZE.
     """
     token_idx, head_idx = tl.program_id(0), tl.program_id(1)
-    element = tl.arange(0, HEAD_SIZE_PADDED)
-    is_element = element < HEAD_SIZE
     k_new_offset = (token_idx * tl.num_programs(1) + head_idx) * HEAD_SIZE
     # 1. the token's slot; if it isn't stored, there is nothing more to do
-    # 2. load the new key
+    # 2. load the new key, which begins at k_new_offset
     # 3. where does its place in the cache begin? The pool may be larger than 2**31 elements
     # 4. store the key there
     ### BEGIN SOLUTION
+    element = tl.arange(0, HEAD_SIZE_PADDED)
+    is_element = element < HEAD_SIZE
     slot = tl.load(slot_mapping_ptr + token_idx)
     if slot >= 0:
         key = tl.load(k_new_ptr + k_new_offset + element, mask=is_element, other=0.0)
