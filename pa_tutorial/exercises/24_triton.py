@@ -96,7 +96,7 @@ def head_tile(begin, is_row, HEAD_SIZE: tl.constexpr, HEAD_SIZE_PADDED: tl.const
 
 
 @triton.jit
-def load_head_tile(
+def check_of_head_tile(
     out_ptr, x_ptr, begin_ptr, num_rows, CALL: tl.constexpr, ROWS: tl.constexpr,
     HEAD_SIZE: tl.constexpr, HEAD_SIZE_PADDED: tl.constexpr,
 ):  # fmt: skip
@@ -131,7 +131,7 @@ def run_head_tile(answer: Callable, draw: int, num_rows: int, head_size: int, ga
     memory, begin = heads(draw, num_rows, head_size, gap)
     out = unwritten(ROWS, padded(head_size))
     run_kernel(
-        load_head_tile,
+        check_of_head_tile,
         (1, 1, 1),
         out_ptr=out,
         x_ptr=memory,
@@ -298,7 +298,7 @@ def token_offsets(
 
 
 @triton.jit
-def store_token_offsets(
+def check_of_token_offsets(
     out_ptr, block_table_ptr, seq_len, kv_head_idx, kv_block_stride, kv_head_stride,
     CALL: tl.constexpr, HEAD_SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE_SIZE: tl.constexpr,
 ):  # fmt: skip
@@ -312,11 +312,13 @@ def store_token_offsets(
     tl.store(out_ptr + token_idx, offset, mask=is_token)
 
 
+_NEXT = "The tokens of a block are HEAD_SIZE elements apart."
 _BLOCK = "The block table says which block a token is in."
 _END = "A block table may end with the sequence's last block: look up only tokens that exist."
 _LARGE = "Block number times stride overflows 32 bits and becomes negative."
 OFFSET_CASES = (
     # name, what it isolates, what a failure means, (seq_len, block_size, kv head, stride of blocks)
+    ("one_block", "16 tokens in a block", _NEXT, (16, 16, 0, 1024)),
     ("two_blocks", "16 tokens in two blocks", _BLOCK, (16, 8, 0, 1024)),
     ("second_head", "KV head 1", "Heads are kv_head_stride elements apart.", (16, 8, 1, 1024)),
     ("tail", "11 tokens in a tile of 16", _END, (11, 4, 0, 1024)),
@@ -327,15 +329,15 @@ OFFSET_CASES = (
 
 def table_of(draw: int, seq_len: int, block_size: int) -> Tensor:
     """Block numbers from 2 on, in any order, as many as the sequence has blocks."""
-    return (shuffled(draw, -(-seq_len // block_size)) + 2).int()
+    return (shuffled(draw, 64)[: -(-seq_len // block_size)] + 2).int()
 
 
 def run_offsets(
     answer: Callable, draw: int, seq_len: int, block_size: int, head: int, block_stride: int
 ) -> Tensor:
-    out = torch.full((seq_len, 1), -1)
+    out = torch.full((seq_len,), -1)
     run_kernel(
-        store_token_offsets,
+        check_of_token_offsets,
         (-(-seq_len // ROWS), 1, 1),
         out_ptr=out,
         block_table_ptr=table_of(draw, seq_len, block_size),
@@ -356,14 +358,13 @@ def offsets_in_torch(
 ) -> Tensor:
     token = torch.arange(seq_len)
     block_number = table_of(draw, seq_len, block_size).long()[token // block_size]
-    out = block_number * block_stride + head * 512 + token % block_size * 32
-    return out[:, None]
+    return block_number * block_stride + head * 512 + token % block_size * 32
 
 
 OFFSETS = Exercise(
     solution=token_offsets,
     cases=lambda draw=0: trials(
-        draw, OFFSET_CASES, run_offsets, offsets_in_torch, token_offsets, ("token", "")
+        draw, OFFSET_CASES, run_offsets, offsets_in_torch, token_offsets, ("token",)
     ),
     is_warm_up=True,
 )
@@ -394,7 +395,7 @@ def scores_of_tile(q, k, scale, slopes, token_idx, is_token, seq_len):
 
 
 @triton.jit
-def store_scores(
+def check_of_scores(
     out_ptr, q_ptr, k_ptr, slopes_ptr, scale, start, seq_len, CALL: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -428,7 +429,7 @@ def tile_inputs(draw: int, start: int, seq_len: int, alibi: bool) -> dict[str, T
 def run_scores(answer: Callable, draw: int, start: int, seq_len: int, alibi: bool) -> Tensor:
     out, inputs = unwritten(ROWS, ROWS), tile_inputs(draw, start, seq_len, alibi)
     run_kernel(
-        store_scores,
+        check_of_scores,
         (1, 1, 1),
         out_ptr=out,
         q_ptr=inputs["q"],
@@ -488,7 +489,7 @@ def add_tile(m, l, acc, qk, v):
 
 
 @triton.jit
-def add_tiles(
+def check_of_add_tile(
     out_m_ptr, out_l_ptr, out_acc_ptr, out_ptr, qk_ptr, v_ptr, num_tiles, CALL: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -506,10 +507,11 @@ def add_tiles(
     tl.store(out_ptr + row[:, None] * WIDTH + element[None, :], acc / l[:, None])
 
 
+_ROW = "Each row has its own maximum, over axis 1; before the first tile it is -inf."
 _RESCALE = "When the maximum grows, the old sums are too large by exp(m_new - m)."
 ADD_CASES = (
     # name, what it isolates, what a failure means, (tiles, by how much each exceeds the last, tail)
-    ("one_tile", "16 tokens", "weights = exp(qk - m_new)", (1, 0.0, 0)),
+    ("one_tile", "16 tokens", _ROW, (1, 0.0, 0)),
     ("tail", "5 scores are -inf", "exp(-inf) is 0.", (1, 0.0, 5)),
     ("growing", "a larger maximum in each of 3 tiles", _RESCALE, (3, 2.0, 5)),
     ("falling", "the first tile has the maximum", "m never falls.", (3, -2.0, 0)),
@@ -530,7 +532,7 @@ def run_add(answer: Callable, draw: int, *sizes: int) -> dict[str, Tensor]:
     widths = {"out_m_ptr": 1, "out_l_ptr": 1, "out_acc_ptr": 32, "out_ptr": 32}
     outputs = {name: unwritten(ROWS, width) for name, width in widths.items()}
     run_kernel(
-        add_tiles,
+        check_of_add_tile,
         (1, 1, 1),
         **outputs,
         qk_ptr=qk,

@@ -47,6 +47,10 @@ def unwritten(*shape: int) -> Tensor:
     return torch.full(shape, NOT_WRITTEN)
 
 
+class OutsideError(AnswerError, IndexError):
+    """A kernel's address is outside every tensor; a verdict says what usually is the cause."""
+
+
 @dataclass(frozen=True)
 class Written:
     """An answer that another kernel calls; it says so if the answer isn't written yet."""
@@ -75,7 +79,7 @@ def run_kernel(function: Callable, grid: tuple[int, ...], **arguments: object) -
     try:
         interpret(triton.jit(function), grid, **arguments)
     except MemoryFault as fault:
-        raise AnswerError(f"the kernel stops: {fault}") from None
+        raise OutsideError(f"the kernel stops: {fault}") from None
     except InterpreterError as error:
         cause = root_of(error)
         if isinstance(cause, AnswerError):
