@@ -1,4 +1,4 @@
-"""Exercises of notebook 27: a rank's KV heads, its slots, its part of a layer."""
+"""Exercises of notebook 27: a rank's KV heads, its part of a layer, its slots."""
 
 from collections.abc import Callable
 from functools import partial
@@ -65,74 +65,6 @@ KV_HEADS = Exercise(
 
 
 # 2. ---------------------------------------------------------------------------------------------
-def own_slots(
-    positions: Tensor, own_table: Tensor, block_size: int, rank: int, num_ranks: int
-) -> Tensor:
-    """Where one rank writes K and V of new tokens if blocks are dealt out to the ranks in turn.
-
-    positions  [num_tokens] int64   positions of the new tokens in their sequence
-    own_table  [num_own_blocks]     this rank's blocks of the sequence, in order, as numbers in
-                                    its own pool; [0] if it has none
-    returns    [num_tokens] int64   the slot in this rank's pool, or -1 for a token on another
-                                    rank, which reshape_and_cache skips
-    """
-    # 1. which logical block is each token in? Which rank has that block?
-    # 2. what is the index of that block among this rank's?
-    # 3. slot = block number * block_size + offset
-    ### BEGIN SOLUTION
-    block_idx = positions // block_size
-    is_own = block_idx % num_ranks == rank
-    column = (block_idx // num_ranks).where(is_own, 0)
-    slots = own_table.long()[column] * block_size + positions % block_size
-    return slots.where(is_own, -1)
-    ### END SOLUTION
-
-
-_TURN = "Logical block b is on rank b % num_ranks, and there it is block b // num_ranks."
-_SKIP = "A token on another rank gets -1; otherwise it would overwrite one of this rank's."
-SLOT_CASES = (
-    # name, what it isolates, what its failure means, range of positions, block_size, tables
-    ("one_rank", "one rank: the slots of notebook 04", _TURN, (0, 11), 8, ([5, 2],)),
-    ("prompt", "a prompt over two ranks", _TURN, (0, 29), 8, ([1, 2], [2, 1])),
-    ("decode", "one new token", _SKIP, (28, 29), 8, ([1, 2], [2, 1])),
-    ("chunk", "a chunk from the middle", _TURN, (13, 50), 8, ([4, 1, 6], [3, 7, 2], [9, 5, 0])),
-    ("no_block", "a rank that has no block", _SKIP, (0, 9), 8, ([3], [8], [0], [0])),
-)
-
-
-def renumbered(rng: np.random.Generator, _: str, *case: Any) -> tuple:
-    """The same blocks with other numbers; a rank without a block still has [0]."""
-    *span_and_size, tables = case
-    numbers = iter(3 + rng.permutation(57))
-    others = [t if t == [0] else [int(next(numbers)) for _ in t] for t in tables]
-    return None, *span_and_size, tuple(others)
-
-
-def slots_run(answer: Function, span: tuple, size: int, tables: tuple) -> Tensor:
-    new, rows = torch.arange(*span), []
-    for rank, table in enumerate(tables):
-        slots = answer(new.clone(), torch.tensor(table, dtype=torch.int32), size, rank, len(tables))
-        rows.append(require_shape(slots, [len(new)]).double())
-    return torch.stack(rows)
-
-
-def slots_dealt(span: tuple, size: int, tables: tuple) -> Tensor:
-    """Deal the slots of all blocks out like cards, then take those for the new tokens."""
-    slots = torch.full((len(tables), span[1] + size), -1.0, dtype=torch.float64)
-    hands = [iter(table) for table in tables]
-    for block_idx, first in enumerate(range(0, span[1], size)):
-        rank = block_idx % len(tables)
-        slots[rank, first : first + size] = next(hands[rank]) * size + torch.arange(size)
-    return slots[:, slice(*span)]
-
-
-SLOTS = Exercise(
-    solution=own_slots,
-    cases=graded(SLOT_CASES, slots_run, slots_dealt, ("rank", "token"), renumbered),
-)
-
-
-# 3. ---------------------------------------------------------------------------------------------
 def part_of_layer(
     hidden: Tensor,
     w_q: Tensor,
@@ -157,9 +89,9 @@ def part_of_layer(
 
     All weights are stored as in nn.Linear: x @ w.T.
     """
-    # 1. q, k and v of these heads come from some rows of w_q, w_k and w_v
-    # 2. attention
-    # 3. which columns of w_out multiply the result?
+    # q, k and v of this rank's heads: which of the weights do they need?
+    # attention, with one axis for the heads
+    # this rank's terms of each output: which weights of w_out multiply what it has?
     ### BEGIN SOLUTION
     own = slice(heads.start * head_size, heads.stop * head_size)
     own_kv = slice(kv_heads.start * head_size, kv_heads.stop * head_size)
@@ -215,6 +147,76 @@ def whole_layer(num_heads: int, num_kv_heads: int, _num_ranks: int, draw: int) -
 LAYER = Exercise(
     solution=part_of_layer,
     cases=graded(LAYER_CASES, layer_run, whole_layer, ("token", "dim"), bound=1e-05),
+    is_warm_up=True,
 )
 
-EXERCISES = (KV_HEADS, SLOTS, LAYER)
+# 3. ---------------------------------------------------------------------------------------------
+def own_slots(
+    positions: Tensor, own_table: Tensor, block_size: int, rank: int, num_ranks: int
+) -> Tensor:
+    """Where one rank writes K and V of new tokens if blocks are dealt out to the ranks in turn.
+
+    positions  [num_tokens] int64   positions of the new tokens in their sequence
+    own_table  [num_own_blocks]     this rank's blocks of the sequence, in order, as numbers in
+                                    its own pool; [0] if it has none
+    returns    [num_tokens] int64   the slot in this rank's pool, or -1 for a token on another
+                                    rank, which reshape_and_cache skips
+    """
+    # which logical block is each token in, and which rank has that block?
+    # how many blocks of the sequence did this rank get before it?
+    # the slot, as on one device; what do the tokens of other ranks get?
+    ### BEGIN SOLUTION
+    block_idx = positions // block_size
+    is_own = block_idx % num_ranks == rank
+    column = (block_idx // num_ranks).where(is_own, 0)
+    slots = own_table.long()[column] * block_size + positions % block_size
+    return slots.where(is_own, -1)
+    ### END SOLUTION
+
+
+_TURN = "Logical block b is on rank b % num_ranks, and there it is block b // num_ranks."
+_SKIP = "A token on another rank gets -1; otherwise it would overwrite one of this rank's."
+SLOT_CASES = (
+    # name, what it isolates, what its failure means, range of positions, block_size, tables
+    ("one_rank", "one rank: the slots of notebook 04", _TURN, (0, 11), 8, ([5, 2],)),
+    ("prompt", "a prompt over two ranks", _TURN, (0, 29), 8, ([1, 2], [2, 1])),
+    ("decode", "one new token", _SKIP, (28, 29), 8, ([1, 2], [2, 1])),
+    ("chunk", "a chunk from the middle", _TURN, (13, 50), 8, ([4, 1, 6], [3, 7, 2], [9, 5, 0])),
+    ("no_block", "a rank that has no block", _SKIP, (0, 9), 8, ([3], [8], [0], [0])),
+)
+
+
+def renumbered(rng: np.random.Generator, _: str, *case: Any) -> tuple:
+    """The same blocks with other numbers; a rank without a block still has [0]."""
+    *span_and_size, tables = case
+    numbers = iter(3 + rng.permutation(57))
+    others = [t if t == [0] else [int(next(numbers)) for _ in t] for t in tables]
+    return None, *span_and_size, tuple(others)
+
+
+def slots_run(answer: Function, span: tuple, size: int, tables: tuple) -> Tensor:
+    new, rows = torch.arange(*span), []
+    for rank, table in enumerate(tables):
+        slots = answer(new.clone(), torch.tensor(table, dtype=torch.int32), size, rank, len(tables))
+        rows.append(require_shape(slots, [len(new)]).double())
+    return torch.stack(rows)
+
+
+def slots_dealt(span: tuple, size: int, tables: tuple) -> Tensor:
+    """Deal the slots of all blocks out like cards, then take those for the new tokens."""
+    slots = torch.full((len(tables), span[1] + size), -1.0, dtype=torch.float64)
+    hands = [iter(table) for table in tables]
+    for block_idx, first in enumerate(range(0, span[1], size)):
+        rank = block_idx % len(tables)
+        slots[rank, first : first + size] = next(hands[rank]) * size + torch.arange(size)
+    return slots[:, slice(*span)]
+
+
+SLOTS = Exercise(
+    solution=own_slots,
+    cases=graded(SLOT_CASES, slots_run, slots_dealt, ("rank", "token"), renumbered),
+    is_warm_up=True,
+)
+
+
+EXERCISES = (KV_HEADS, LAYER, SLOTS)
