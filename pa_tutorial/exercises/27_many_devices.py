@@ -12,7 +12,7 @@ from pa_tutorial.attention.full import causal_attention
 from pa_tutorial.checks.calls import AnswerError, Function, require_written
 from pa_tutorial.distributed.heads import heads_of
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import graded, require_shape
+from pa_tutorial.exercises.grading import graded, require_shape, require_tensor
 from pa_tutorial.exercises.random_inputs import seeded_torch
 
 
@@ -115,6 +115,15 @@ HIDDEN_SIZE, HEAD_SIZE = 24, 8
 attend = partial(causal_attention, scale=HEAD_SIZE**-0.5)
 
 
+def attend_own(heads: range, kv_heads: range, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention of one rank, whose cache has no room for other heads."""
+    for name, given, own in (("q", q, heads), ("k", k, kv_heads), ("v", v, kv_heads)):
+        if given.dim() == 3 and given.shape[1] != len(own):
+            found = f"attend got {name} with {given.shape[1]} heads"
+            raise AnswerError(f"{found}; on this rank, {name} has {len(own)}")
+    return attend(q, k, v)
+
+
 def layer(num_heads: int, num_kv_heads: int, draw: int) -> list[Tensor]:
     """hidden, w_q, w_k, w_v, and w_out with one row per element of a head."""
     random = seeded_torch(17, draw)
@@ -133,7 +142,7 @@ def layer_run(
             weight[: some.start * HEAD_SIZE] = torch.nan
             weight[some.stop * HEAD_SIZE :] = torch.nan
         *weights, w_out = weights
-        part = answer(hidden, *weights, w_out.T, *own, HEAD_SIZE, attend)
+        part = answer(hidden, *weights, w_out.T, *own, HEAD_SIZE, partial(attend_own, *own))
         parts.append(require_shape(part, [len(hidden), HIDDEN_SIZE]))
     return torch.stack(parts).sum(dim=0)  # this sum is the all-reduce
 
@@ -149,6 +158,7 @@ LAYER = Exercise(
     cases=graded(LAYER_CASES, layer_run, whole_layer, ("token", "dim"), bound=1e-05),
     is_warm_up=True,
 )
+
 
 # 3. ---------------------------------------------------------------------------------------------
 def own_slots(
@@ -198,7 +208,7 @@ def slots_run(answer: Function, span: tuple, size: int, tables: tuple) -> Tensor
     new, rows = torch.arange(*span), []
     for rank, table in enumerate(tables):
         slots = answer(new.clone(), torch.tensor(table, dtype=torch.int32), size, rank, len(tables))
-        rows.append(require_shape(slots, [len(new)]).double())
+        rows.append(require_tensor(slots, new).double())
     return torch.stack(rows)
 
 
