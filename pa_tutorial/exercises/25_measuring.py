@@ -21,6 +21,9 @@ def compare_rounds(times: Tensor, num_warm_up: int) -> Tensor:
     num_warm_up  how many rounds at the start don't count
     returns      [3] float64: median, lower quartile and upper quartile of the ratio
     """
+    # the rounds that count
+    # one number per round, from which the state of the machine cancels
+    # the median and the quartiles of these
     ### BEGIN SOLUTION
     a, b = times[num_warm_up:].unbind(dim=1)
     ratios = b / a
@@ -86,9 +89,9 @@ def under_the_roofs(
     returns           operations per byte of K and V; the speed that the two roofs allow, in 10**9
                       operations per second; and whether memory is the lower roof
     """
-    # 1. one element of K: how many query heads use it, each with a multiply and an add?
-    # 2. V is the same; divide by the bytes of an element
-    # 3. memory allows gb_per_s times the operations per byte; the lower roof counts
+    # one element of K: which operations need it, and how many bytes has it? (V is the same)
+    # how fast can the cores compute if they must wait for those bytes?
+    # the lower roof
     ### BEGIN SOLUTION
     per_byte = 2 * (num_heads // num_kv_heads) / dtype.itemsize
     by_memory = per_byte * gb_per_s
@@ -143,5 +146,6 @@ EXERCISES = (
         cases=graded(
             ROOF_CASES, roofs_run, counted_by_torch, ("|".join(ROOFS),), other_machine, bound=1e-6
         ),
+        is_warm_up=True,
     ),
 )
