@@ -23,7 +23,7 @@ KERNEL = ("@cuda.jit", "@triton.jit")
 ON_MONDAY = re.compile(r"for (\w+), ([^;.]+)[;.]")  # "for Triton, 00, 03 to 06 and 24;"
 RANGE = re.compile(r"\b(\d\d)(?: to (\d\d))?\b")
 
-MAIN = [*range(15), 16]
+MAIN = range(17)
 TREES = {
     "The main path": MAIN,
     "Side trips": range(20, 28),

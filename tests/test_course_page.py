@@ -80,7 +80,7 @@ def test_writing_takes_the_hours_and_days_of_its_notebooks() -> None:
     least, longest = hours(read + written / 2), hours(read + written)
     days = f"{ceil(least / 6)} to {ceil(longest / 6)} days of six hours"
     assert f"in {least} to {longest} hours, {days}" in said
-    assert [path.stem[:2] for path in listed(paths)] == [f"{n:02}" for n in range(15)]
+    assert [path.stem[:2] for path in listed(paths)] == [f"{n:02}" for n in range(16)]
 
 
 def test_the_way_for_monday_has_what_its_page_links_to_and_takes_its_hours() -> None:
@@ -90,6 +90,7 @@ def test_the_way_for_monday_has_what_its_page_links_to_and_takes_its_hours() -> 
     taken = [hours(sum(map(minutes, listed(path)))) for path in paths.values()]
     assert f"in {min(taken)} to {max(taken)} hours" in way("Change it on Monday")
     for kernel, path in paths.items():
+        assert f"for {kernel}, {path}" in monday
         table = re.search(rf"^## The {kernel} kernels?\n(.*?)^## ", monday, re.M | re.S).group(1)
         assert set(re.findall(r"\]\((\w+\.ipynb)", table)) <= {p.name for p in listed(path)}
 

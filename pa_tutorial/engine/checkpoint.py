@@ -14,6 +14,7 @@ from pa_tutorial.engine.model import Llama, LlamaConfig
 from pa_tutorial.engine.rope import Rope
 from pa_tutorial.tracebacks import ShortInNotebooks
 
+TINY_LLAMA = Path(__file__).with_name("tiny_llama")  # which comes with the package
 MODEL_TYPES = ("llama", "qwen2")
 # What each type of rotary embedding has besides theta, in the order of Rope's fields.
 LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")

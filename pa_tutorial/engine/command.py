@@ -42,7 +42,11 @@ def make_parser(prog: str, description: str) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("prompts", nargs="*", metavar="PROMPT", help="text; each prompt is a request")
     add("--file", type=Path, help="more prompts, one per line; empty lines are skipped")
-    add("--model", default="tiny", help="'tiny', or a folder with a Llama or Qwen2 checkpoint")
+    add(
+        "--model",
+        default="tiny",
+        help="tiny (the default), tiny_llama, or a folder with a Llama or Qwen2 checkpoint",
+    )
 
     engine = parser.add_argument_group("engine").add_argument
     engine("--backend", default="paged_online", choices=BACKENDS, help="(paged_online)")

@@ -4,21 +4,24 @@ import os
 from collections import deque
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
 from pa_tutorial.arguments import has_order, require_bool, require_type, whole_numbers
 from pa_tutorial.attention import tiny_lm
-from pa_tutorial.engine.checkpoint import load_checkpoint
+from pa_tutorial.engine.checkpoint import TINY_LLAMA, load_checkpoint
 from pa_tutorial.engine.engine import Engine
 from pa_tutorial.engine.request import DEFAULT_PARAMS, Request, SamplingParams
 from pa_tutorial.engine.runner import Model
 from pa_tutorial.engine.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
 from pa_tutorial.paging.block_pages import BlockPages
+from pa_tutorial.paging.pages import Pages
 
 Prompt = str | Several[int]
 ModelOrPlace = Model | str | os.PathLike
+COME_WITH_US = {"tiny": tiny_lm.load, "tiny_llama": partial(load_checkpoint, TINY_LLAMA)}
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,12 @@ class LLM:
 
         LLM().generate(["The for statement"])
 
-    model      "tiny" (TinyLM, which comes with this package), a folder with a Hugging Face
-               checkpoint (Llama or Qwen2), or a model itself
-    tokenizer  needed for prompts that are text; found automatically for "tiny" and for a folder
+    model      "tiny" (TinyLM) or "tiny_llama", which come with this package, a folder with a
+               Hugging Face checkpoint (Llama or Qwen2), or a model itself
+    tokenizer  needed for prompts that are text; found automatically for a name and for a folder
     num_blocks, block_size, prefix_caching, watermark
                of its BlockPages
+    pages      another memory manager in place of those
     options    options of the Engine: backend, kv_cache_dtype, token_budget, …
 
     Raises ValueError or OSError, saying what is wrong, for a folder that can't be loaded.
@@ -70,10 +74,12 @@ class LLM:
         block_size: int = 16,
         prefix_caching: bool = True,
         watermark: int = 0,
+        pages: Pages | None = None,
         **options: object,
     ) -> None:
         model, self.tokenizer = load_model(model, tokenizer)
-        pages = BlockPages(num_blocks, block_size, prefix_caching, watermark)
+        if pages is None:
+            pages = BlockPages(num_blocks, block_size, prefix_caching, watermark)
         self.engine = Engine(model, pages, **options)
         self.statistics = self.engine.statistics  # of all steps so far, including earlier calls
 
@@ -154,8 +160,8 @@ def load_model(
     """Load what LLM takes as a model, with the model's own tokenizer if none is given."""
     is_tokenizer = tokenizer is None or hasattr(tokenizer, "decode")
     require_type(is_tokenizer, "tokenizer", tokenizer, "a Tokenizer or None")
-    if isinstance(model, str) and model == "tiny":
-        return tiny_lm.load(), tokenizer or ByteTokenizer()
+    if isinstance(model, str) and model in COME_WITH_US:
+        return COME_WITH_US[model](), tokenizer or ByteTokenizer()
     if isinstance(model, str | os.PathLike):
         folder = Path(model)
         return load_checkpoint(folder), tokenizer or load_tokenizer(folder)

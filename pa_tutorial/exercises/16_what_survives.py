@@ -1,4 +1,4 @@
-"""Exercises of notebook 16: a table without padding, and attention over a latent cache."""
+"""Exercises of notebook 16: a table without padding, a merge, attention over a latent cache."""
 
 from functools import partial
 from itertools import accumulate, chain
@@ -10,7 +10,7 @@ from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.calls import AnswerError, Function, require_written
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import on_steps, require_shape
+from pa_tutorial.exercises.grading import graded, on_steps, require_shape
 from pa_tutorial.exercises.random_inputs import seeded_torch
 
 CLOSE = 1e-5  # relative; float32 sums in another order
@@ -69,6 +69,59 @@ PAGES = Exercise(
 
 
 # 2. ---------------------------------------------------------------------------------------------
+def merge_by_lse(lse: Tensor, out: Tensor) -> Tensor:
+    """The output over all tokens, from what attention over each part of them returned.
+
+    lse      [num_heads, num_parts]             m + log l of each part
+    out      [num_heads, num_parts, head_size]
+    returns  [num_heads, head_size]
+    """
+    # 1. each part's share of the weights, from the LSEs of its head alone; they may be large
+    # 2. the sum of the outputs, each times its part's share
+    ### BEGIN SOLUTION
+    shares = lse.softmax(dim=-1)
+    return (shares[..., None] * out).sum(dim=-2)
+    ### END SOLUTION
+
+
+_SHARES = "A part's weight is l exp(m), which is exp(LSE), over the sum of all parts'."
+MERGE_CASES = (  # tokens of each part, and the size of the scores
+    ("equal_parts", "four parts of as many tokens", _SHARES, (4, 4, 4, 4), 1.0, 0),
+    ("one_part", "a single part: the output is its own", _SHARES, (5,), 1.0, 1),
+    ("unequal_parts", "parts of different lengths", _SHARES, (16, 1, 7), 1.0, 2),
+    ("large_scores", "scores near 1,000", "exp of a large LSE overflows.", (3, 9), 1000.0, 3),
+)
+
+
+def parts_of_scores(sizes: tuple[int, ...], size: float, seed: int, draw: int = 0) -> list[Tensor]:
+    """Scores [num_heads, num_tokens] and values [num_tokens, head_size], float64."""
+    random, num_tokens = seeded_torch(seed, draw), sum(sizes)
+    scores = size + torch.randn(3, num_tokens, generator=random, dtype=torch.float64)
+    return [scores, torch.randn(num_tokens, 5, generator=random, dtype=torch.float64)]
+
+
+def merge_run(answer: Function, sizes: tuple[int, ...], *numbers: float) -> Tensor:
+    scores, values = parts_of_scores(sizes, *numbers)
+    parts = [*zip(scores.split(sizes, dim=1), values.split(sizes), strict=True)]
+    lse = torch.stack([qk.logsumexp(dim=1) for qk, _ in parts], dim=1)
+    out = torch.stack([qk.softmax(dim=1) @ v for qk, v in parts], dim=1)
+    merged = require_written(answer(lse.float(), out.float()))
+    return require_shape(merged, [3, 5])
+
+
+def softmax_over_all_tokens(sizes: tuple[int, ...], *numbers: float) -> Tensor:
+    scores, values = parts_of_scores(sizes, *numbers)
+    return scores.softmax(dim=1) @ values
+
+
+MERGE = Exercise(
+    solution=merge_by_lse,
+    cases=graded(MERGE_CASES, merge_run, softmax_over_all_tokens, ("head", "element"), bound=1e-3),
+    is_warm_up=True,
+)
+
+
+# 3. ---------------------------------------------------------------------------------------------
 def attend_latent(
     q: Tensor,
     cache: Tensor,
@@ -170,4 +223,4 @@ LATENT = Exercise(
     ),
 )
 
-EXERCISES = (PAGES, LATENT)
+EXERCISES = (PAGES, MERGE, LATENT)

@@ -1,4 +1,4 @@
-"""Exercises of notebook 26: may a sequence start, and one step of the scheduler."""
+"""Exercises of notebook 26: one step of the scheduler, in three functions."""
 
 from typing import Any
 
@@ -87,29 +87,23 @@ def as_numbers(answers: list[Admission]) -> Tensor:
 
 
 # 2. ---------------------------------------------------------------------------------------------
-def schedule_step(
+def running_tokens(
     running: list[tuple[int, int]],
-    waiting: list[int],
     num_free: int,
     block_size: int,
     token_budget: int,
     chunk_size: int,
 ) -> list[int]:
-    """How many tokens each sequence computes in a step: 0 for none, -1 if it is preempted.
+    """How many tokens each running sequence computes in a step: 0 for none, -1 if it is preempted.
 
     running   (tokens, how many of them are already computed) per sequence, oldest first
-    waiting   tokens per sequence, oldest first; none is computed, and all are younger
     num_free  blocks that no sequence holds
-    returns   first the running sequences, then the waiting ones, in the same order
     """
-    # 1. how many blocks do n tokens need? A sequence holds blocks for its computed tokens
-    # 2. for each running one, oldest first: how many tokens, and how many more blocks?
-    # 3. while too few are free, preempt the youngest still running, perhaps this one itself
-    # 4. if none was preempted, start waiting ones while the budget lasts. There must be free
-    #    blocks for all tokens of the next one, though it takes only those of its chunk; if it
-    #    can't start, none behind it may
+    # 1. each has blocks for its computed tokens; how many blocks do some tokens take?
+    # 2. the oldest first, unless it was preempted: how many tokens, and how many more blocks?
+    # 3. while too few are free, preempt the youngest that still runs, perhaps this one itself
     ### BEGIN SOLUTION
-    computes = [0] * (len(running) + len(waiting))
+    computes = [0] * len(running)
     alive, budget = len(running), token_budget
     for index, (tokens, computed) in enumerate(running):
         if index >= alive:
@@ -123,53 +117,72 @@ def schedule_step(
         if alive > index:
             computes[index] = new
             num_free, budget = num_free - needed, budget - new
-    if alive == len(running):
-        for index, tokens in enumerate(waiting, start=len(running)):
-            if budget == 0 or -(-tokens // block_size) > num_free:
-                break
-            computes[index] = min(tokens, chunk_size, budget)
-            num_free -= -(-computes[index] // block_size)
-            budget -= computes[index]
     return computes
     ### END SOLUTION
 
 
-_SHARE = "Running sequences, oldest first, then waiting ones, share token_budget to its last token."
+_SHARE = "The sequences, oldest first, share token_budget to its last token."
 _CHUNK = "No sequence computes more than chunk_size tokens."
 _GROW = "A sequence needs only new blocks: those for all its tokens minus those it holds."
 _YOUNGEST = "Preempt the youngest running sequence, and no more sequences than necessary."
-_DOOR = "A sequence starts if blocks for all its tokens are free, though it takes fewer at first."
-STEP_CASES: tuple[tuple, ...] = (
+RUNNING_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means,
-    # running, waiting, num_free, block_size, token_budget, chunk_size
-    ("decodes", "each running one has a token left", _SHARE, [(9, 8), (6, 5)], [], 5, 4, 16, 8),
+    # running, num_free, block_size, token_budget, chunk_size
+    ("decodes", "each has a token left", _SHARE, [(9, 8), (6, 5)], 5, 4, 16, 8),
     ("budget", "one token of the budget is left for the second", _SHARE,
-     [(30, 8), (30, 4), (9, 8)], [6], 20, 4, 9, 8),
-    ("chunk", "a long prompt starts", _CHUNK, [(9, 8)], [30], 20, 4, 16, 8),
-    ("in_its_block", "no block is free, and none is needed", _GROW, [(7, 6)], [], 0, 4, 16, 8),
-    ("youngest", "a block is missing", _YOUNGEST, [(9, 8), (15, 14), (7, 6)], [], 0, 4, 16, 8),
+     [(30, 8), (30, 4), (9, 8)], 20, 4, 9, 8),
+    ("chunk", "a long prompt goes on", _CHUNK, [(9, 8), (30, 8)], 20, 4, 16, 6),
+    ("in_its_block", "no block is free, and none is needed", _GROW, [(7, 6)], 0, 4, 16, 8),
+    ("youngest", "a block is missing", _YOUNGEST, [(9, 8), (15, 14), (7, 6)], 0, 4, 16, 8),
     ("two_victims", "one victim is not enough", _YOUNGEST,
-     [(30, 8), (4, 3), (12, 2)], [], 0, 4, 16, 8),
-    ("not_enough", "nor are all victims", _YOUNGEST, [(30, 4), (4, 3)], [5], 0, 4, 16, 16),
-    ("itself", "the youngest needs a block", _YOUNGEST, [(7, 6), (9, 8)], [], 0, 4, 16, 8),
+     [(30, 8), (4, 3), (12, 2)], 0, 4, 16, 8),
+    ("not_enough", "nor are all victims", _YOUNGEST, [(30, 4), (4, 3)], 0, 4, 16, 16),
+    ("itself", "the youngest needs a block", _YOUNGEST, [(7, 6), (9, 8)], 0, 4, 16, 8),
     ("one_block_for_two", "the older one takes the last block", _YOUNGEST,
-     [(9, 8), (5, 4)], [], 1, 4, 16, 8),
-    ("after_preemption", "there is room, but a sequence was preempted", _DOOR,
-     [(9, 8), (13, 12)], [3], 0, 4, 16, 8),
-    ("whole_prompt", "room for its chunk, not for its prompt", _DOOR,
-     [(7, 6)], [16], 3, 4, 16, 8),
-    ("nobody_overtakes", "the second would fit", _DOOR, [(7, 6)], [16, 3], 3, 4, 16, 8),
-    ("two_start", "both waiting sequences fit", _DOOR, [(7, 6)], [12, 4], 3, 4, 16, 8),
-    ("one_starts", "too few blocks are left for the second", _DOOR, [(7, 6)], [11, 5], 3, 4, 16, 6),
-    ("budget_of_the_new", "one token of the budget is left for the second", _SHARE,
-     [(9, 8)], [6, 7, 3], 20, 4, 8, 8),
+     [(9, 8), (5, 4)], 1, 4, 16, 8),
 )  # fmt: skip
 
 
-def package_scheduler(
-    running: list, waiting: list[int], num_free: int, block_size: int, *most: int
-) -> Tensor:
+# 3. ---------------------------------------------------------------------------------------------
+def waiting_tokens(
+    waiting: list[int], num_free: int, block_size: int, budget: int, chunk_size: int
+) -> list[int]:
+    """How many tokens each waiting sequence computes in a step: 0 for one that doesn't start.
+
+    waiting           tokens per sequence, oldest first; none of them is computed yet
+    num_free, budget  blocks and tokens that the running ones have left
+    """
+    # the oldest first: one starts if there is budget left, and free blocks for all its tokens,
+    # though it takes only those of its chunk; if it can't start, none behind it may
+    ### BEGIN SOLUTION
+    computes = [0] * len(waiting)
+    for index, tokens in enumerate(waiting):
+        if budget == 0 or -(-tokens // block_size) > num_free:
+            break
+        computes[index] = min(tokens, chunk_size, budget)
+        num_free -= -(-computes[index] // block_size)
+        budget -= computes[index]
+    return computes
+    ### END SOLUTION
+
+
+_DOOR = "A sequence starts if blocks for all its tokens are free, though it takes fewer at first."
+WAITING_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means,
+    # waiting, num_free, block_size, budget, chunk_size
+    ("chunk", "a long prompt starts", _CHUNK, [30], 20, 4, 16, 8),
+    ("whole_prompt", "room for its chunk, not for its prompt", _DOOR, [16], 3, 4, 16, 8),
+    ("nobody_overtakes", "the second would fit", _DOOR, [16, 3], 3, 4, 16, 8),
+    ("two_start", "both fit", _DOOR, [8, 4], 3, 4, 16, 8),
+    ("one_starts", "too few blocks are left for the second", _DOOR, [11, 5], 3, 4, 16, 6),
+    ("chunks_count", "a chunk leaves blocks for the second", _GROW, [12, 8], 3, 4, 16, 4),
+    ("budget", "one token of the budget is left for the second", _SHARE, [6, 7, 3], 20, 4, 7, 8),
+)  # fmt: skip
+
+
+def package_scheduler(running: list, waiting: list[int], num_free: int, *sizes: int) -> Tensor:
     """The step of the package's scheduler from that state."""
+    block_size, *most = sizes
     held = sum(-(-computed // block_size) for _, computed in running)
     pages = BlockPages(1 + held + num_free, block_size, prefix_caching=False)
     scheduler = Scheduler(pages, *most)
@@ -187,21 +200,29 @@ def package_scheduler(
     return torch.tensor([plan.get(s, -s.num_preemptions) for s in sequences])
 
 
-def step_run(answer: Function, running: list, waiting: list[int], *sizes: int) -> Tensor:
-    result = called(answer, running, waiting, *sizes)
-    return torch.tensor(whole_numbers(result, len(running) + len(waiting)))
+def step_of_running(running: list, *sizes: int) -> Tensor:
+    """The package's scheduler, without a waiting sequence."""
+    return package_scheduler(running, [], *sizes)
+
+
+def step_of_waiting(waiting: list[int], *sizes: int) -> Tensor:
+    """The package's scheduler, without a running sequence."""
+    return package_scheduler([], waiting, *sizes)
+
+
+def step_run(answer: Function, sequences: list, *sizes: int) -> Tensor:
+    return torch.tensor(whole_numbers(called(answer, sequences, *sizes), len(sequences)))
 
 
 def longer_step(
-    rng: np.random.Generator, _: str, running: list, waiting: list, num_free: int, *sizes: int
+    rng: np.random.Generator, _: str, sequences: list, num_free: int, *sizes: int
 ) -> tuple:
     """All tokens and the block size times a factor; the last token of the budget stays one."""
     times = int(rng.integers(2, 50))
-    longer = [(times * tokens, times * computed) for tokens, computed in running]
-    prompts = [times * tokens for tokens in waiting]
+    longer = (times * np.array(sequences)).tolist()
     block_size, token_budget, chunk_size = sizes
     sizes = times * block_size, times * (token_budget - 1) + 1, times * chunk_size
-    return None, longer, prompts, num_free, *sizes
+    return None, longer, num_free, *sizes
 
 
 EXERCISES = (
@@ -211,7 +232,11 @@ EXERCISES = (
         is_warm_up=True,
     ),
     Exercise(
-        solution=schedule_step,
-        cases=graded(STEP_CASES, step_run, package_scheduler, ("sequence",), longer_step),
+        solution=running_tokens,
+        cases=graded(RUNNING_CASES, step_run, step_of_running, ("sequence",), longer_step),
+    ),
+    Exercise(
+        solution=waiting_tokens,
+        cases=graded(WAITING_CASES, step_run, step_of_waiting, ("sequence",), longer_step),
     ),
 )

@@ -31,9 +31,8 @@ class PagedKVCache:
     """k_cache and v_cache of every layer, NaN where there is no token.
 
     Block b of a sequence is block b in every layer and for every head, so one block table
-    serves all of them. (An engine could also have one table per layer. It would then look up,
-    pad and copy as many tables as there are layers and gain nothing, because the tokens of
-    a sequence are the same in all of them.)
+    serves all of them. (Several tables per sequence pay off where layers need different blocks:
+    layers with a sliding window can give back blocks that layers without one still read.)
 
     device            where the tensors are
     k_scale, v_scale  of an 8-bit cache, the same in all layers: a number, or [num_kv_heads]

@@ -76,10 +76,10 @@ def test_an_attempt_shows_the_verdict_and_gives_what_the_notebook_goes_on_with(c
 CLOSE = (
     ("append_keys", "head_idx * head_stride", "head_idx * BLOCK_SIZE * HEAD_SIZE",
      "gaps", "heads head_stride"),
-    ("schedule_step", "if index >= alive:", "if index >= alive or budget <= 1:",
+    ("running_tokens", "if index >= alive:", "if index >= alive or budget <= 1:",
      "budget", "to its last token"),
-    ("schedule_step", "if budget == 0 or", "if budget <= 1 or",
-     "budget_of_the_new", "to its last token"),
+    ("waiting_tokens", "if budget == 0 or", "if budget <= 1 or",
+     "budget", "to its last token"),
     ("copy_in_blocks", "cuda.blockIdx.x * cuda.blockDim.x + ", "",
      "three_blocks", "out[i] = a[i]\ncheck this first: Thread block b has b whole thread blocks"),
     ("scale_heads", "d] = scale * q[seq, head, d]", "d] *= scale",
