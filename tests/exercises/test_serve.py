@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbformat import NotebookNode
 
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.my_kernel import save
@@ -12,8 +14,16 @@ from pa_tutorial.exercises.reader_files import made
 from pa_tutorial.exercises.saved_files import PLACE
 from pa_tutorial.exercises.serve import main, my_checked_kernel, my_checked_pages
 from tests.exercises.blank_cells import function_of
+from tests.run_notebooks import NOTEBOOKS, run
 
 PROMPT = ("Python is", "--max-tokens", "12", "--no-progress")
+# A release that gives a block back even if other sequences have it.
+RELEASE = (
+    "my_pages.py",
+    "if pool.ref_counts[block] == 0:\n        pool.free_blocks.a",
+    "if True:\n        pool.free_blocks.a",
+)
+SCALE = "my_kernel/v1.py", "qk = scale * qk_dot", "qk = qk_dot"
 TEXT = "> Python is\n   also value    [length]\n"
 
 
@@ -61,11 +71,7 @@ def test_the_command_serves_with_both_files(every: int, capsys: pytest.CaptureFi
 
 def test_wrong_pages_are_refused_with_the_verdict(capsys: pytest.CaptureFixture) -> None:
     save_answers()
-    change(
-        "my_pages.py",
-        "if pool.ref_counts[block] == 0:\n        pool.free_blocks.a",
-        "if True:\n        pool.free_blocks.a",
-    )
+    change(*RELEASE)
     assert main([*PROMPT]) == 1
     printed = capsys.readouterr().out
     assert "> Python is" not in printed
@@ -76,7 +82,7 @@ def test_wrong_pages_are_refused_with_the_verdict(capsys: pytest.CaptureFixture)
 
 def test_a_wrong_kernel_is_refused_with_the_verdict(capsys: pytest.CaptureFixture) -> None:
     save_answers()
-    change("my_kernel/v1.py", "qk = scale * qk_dot", "qk = qk_dot")
+    change(*SCALE)
     assert main([*PROMPT]) == 1
     printed = capsys.readouterr().out
     assert "my_pages.py: random operations found nothing wrong." in printed
@@ -99,3 +105,43 @@ def test_only_the_kernels_of_the_walk_serve(capsys: pytest.CaptureFixture) -> No
     with pytest.raises(SystemExit):
         main(["--backend", "cpu", "Python is"])
     assert "--backend is cpu; it must be one of cuda_naive, " in capsys.readouterr().err
+
+
+def served(home: Path) -> dict[str, str]:
+    """Name of a cell of notebook 15 -> what it prints, run beside the reader's files."""
+    notebook = nbformat.read(NOTEBOOKS / "15_it_serves.ipynb", as_version=4)
+    cells = run(notebook, home, str(home / "my_kernel")).cells
+    return {cell.id: printed_by(cell) for cell in cells}
+
+
+def printed_by(cell: NotebookNode) -> str:
+    return "".join(output.get("text", "") for output in cell.get("outputs", []))
+
+
+STATES = {  # what is saved, what is changed in it, and what the notebook says of it
+    "half": (2, [], ["14 of 29 functions are yours", "7 of 13 functions of v1_vector are yours"]),
+    "all": (1, [], ["29 of 29 functions are yours", "13 of 13 functions of v1_vector are yours"]),
+    "wrong": (
+        1,
+        [RELEASE, SCALE],
+        [
+            "my_pages.py is refused; ours serves in its place.",
+            "Your v1_vector is refused; ours serves in its place.",
+        ],
+    ),
+}
+
+
+@pytest.mark.rest("the commands above; test_notebooks.py runs 15 with nothing saved")
+@pytest.mark.parametrize("state", STATES)
+def test_notebook_15_serves_whatever_is_saved(state: str, home: Path) -> None:
+    every, changes, says = STATES[state]
+    save_answers(every)
+    for file, old, new in changes:
+        change(file, old, new)
+    printed = served(home)
+    for words in says:
+        assert words in printed["15-files"]
+    assert "a: 'Deletion of a name removes the binding of that name'" in printed["15-serve"]
+    assert printed["15-same"] == "full recomputation: True\ntransformers: True\n"
+    assert printed["15-v2"].endswith("the same text with v2: True\n")
