@@ -16,23 +16,27 @@ def blocks_that_fit(num_threads: int, registers: int, shared_bytes: int) -> int:
 
     num_threads   of a thread block
     registers     of a thread
-    shared_bytes  of a thread block, a multiple of 128
+    shared_bytes  of a thread block, without CUDA's own
     """
     # how many does each resource have room for? What runs out first decides
     ### BEGIN SOLUTION
     per_thread = -(-registers // 8) * 8
+    per_block = -(-shared_bytes // 128) * 128 + 1_024
     by_registers = 65_536 // (per_thread * num_threads)
-    by_shared = 233_472 // (shared_bytes + 1_024)
+    by_shared = 233_472 // per_block
     return min(2_048 // num_threads, by_registers, by_shared, 32)
     ### END SOLUTION
 
 
 _UNITS = "A thread's registers are rounded up to a multiple of 8, then times the threads."
-_OWN = "CUDA needs 1,024 bytes of shared memory for each thread block."
+_OWN = "Shared memory comes in units of 128 bytes, and each thread block needs 1,024 for CUDA."
 FIT_CASES = (
     # name, what it isolates, what its failure means, threads, registers, shared bytes
     ("registers", "registers run out first", _UNITS, (128,), (100, 256), (1_024, 4_096)),
     ("shared_memory", "shared memory runs out first", _OWN, (128,), (32, 64), (30_000, 232_000)),
+    ("register_units", "registers in units of 8", _UNITS, (128,), (97, 103), (0, 4_096)),
+    ("shared_units", "shared memory in units of 128 bytes", _OWN, (64,), (16, 32),
+     (6_300, 8_000)),
     ("threads", "threads run out first", "2,048 threads fit.", (256, 384, 512, 1_024), (16, 32),
      (0, 8_192)),
     ("thread_blocks", "small thread blocks", "At most 32 fit.", (32, 64), (16, 32), (0, 6_000)),
@@ -45,7 +49,7 @@ def launches(
 ) -> list[tuple[int, int, int]]:
     rng = np.random.default_rng((draw, *num_threads, *registers))
     threads = rng.choice(num_threads, NUM_LAUNCHES).tolist()
-    bytes_ = (rng.integers(*shared, NUM_LAUNCHES) // 128 * 128).tolist()
+    bytes_ = (rng.integers(*shared, NUM_LAUNCHES) // 4 * 4).tolist()
     return [*zip(threads, rng.integers(*registers, NUM_LAUNCHES).tolist(), bytes_, strict=True)]
 
 

@@ -31,27 +31,29 @@ def decode_byte(byte: int, bias: int = 7) -> float:
 _FIELDS = "The exponent is the four bits after the sign, the mantissa the last three."
 _SMALL = "Without the hidden 1, each step is an eighth of what an exponent of 1 stands for."
 DECODE_CASES = (
-    # name, what it isolates, what its failure means, bytes
-    ("ordinary", "positive numbers with a hidden 1", _FIELDS, range(8, 0x7F)),
-    ("small", "an exponent of 0", _SMALL, range(8)),
-    ("negative", "the sign", "The first bit changes nothing but the sign.", range(0x80, 0xFF)),
+    # name, what it isolates, what its failure means, bytes, bias in the notebook
+    ("ordinary", "positive numbers with a hidden 1", _FIELDS, range(8, 0x7F), 7),
+    ("small", "an exponent of 0", _SMALL, range(8), 7),
+    ("negative", "the sign", "The first bit changes nothing but the sign.", range(0x80, 0xFF), 7),
+    ("other_bias", "a bias of 15", "The bias is an argument.", range(0x7F), 15),
 )
 
 
-def decode_run(answer: Function, codes: range, draw: int) -> Tensor:
-    (wanted,) = torch_float8(codes, draw).tolist()
-    calls = [(byte,) if draw == 0 else (byte, bias_of(draw)) for byte in drawn(codes, draw)]
+def decode_run(answer: Function, codes: range, bias: int, draw: int) -> Tensor:
+    (wanted,) = torch_float8(codes, bias, draw).tolist()
+    used = bias_of(bias, draw)
+    calls = [(byte,) if used == 7 else (byte, used) for byte in drawn(codes, draw)]
     pairs = zip(calls, wanted, strict=True)
     return torch.tensor([[called_for(answer, *pair) for pair in pairs]], dtype=torch.float64)
 
 
-def torch_float8(codes: range, draw: int) -> Tensor:
+def torch_float8(codes: range, bias: int, draw: int) -> Tensor:
     bits = torch.tensor([drawn(codes, draw)], dtype=torch.uint8)
-    return bits.view(torch.float8_e4m3fn).double() * 2.0 ** (7 - bias_of(draw))
+    return bits.view(torch.float8_e4m3fn).double() * 2.0 ** (7 - bias_of(bias, draw))
 
 
-def bias_of(draw: int) -> int:
-    return 7 if draw == 0 else 8 + draw % 5
+def bias_of(bias: int, draw: int) -> int:
+    return bias if draw == 0 else 8 + draw % 5
 
 
 def drawn(codes: range, draw: int) -> list[int]:
