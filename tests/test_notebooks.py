@@ -1,16 +1,14 @@
 """Every notebook runs in a clean kernel, without a warning, and prints what is committed."""
 
-import base64
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat import NotebookNode
 
 from pa_tutorial.kernels.compiled.report import ASKING
-from pa_tutorial.viz.style import PNG, SVG, SVG_ONLY
-from tests.run_notebooks import METADATA, NOTEBOOKS, execute, filled_twice, keep
-from tests.same_output import Piece, require_same
+from pa_tutorial.viz.style import SVG_ONLY
+from tests.run_notebooks import METADATA, NOTEBOOKS, execute, filled_twice, keep, outputs
+from tests.same_output import require_same
 
 MARKS = {
     "07_threads": [pytest.mark.macos],
@@ -23,18 +21,6 @@ PATHS = [
     for path in sorted(NOTEBOOKS.glob("*.ipynb"))
 ]
 RUN_ONCE = ("23_cpu_kernel", "25_measuring")  # they compile for long, and have few pictures
-
-
-def outputs(cell: NotebookNode, with_png: bool) -> list[Piece]:
-    """What a cell shows: the kind of each output, and its text or picture."""
-    shown: list[Piece] = []
-    for output in cell.get("outputs", []):
-        data = {"text": output.get("text"), **output.get("data", {})}
-        if SVG in data and not with_png:
-            data.pop(PNG, None)
-        for kind, value in sorted(data.items()):
-            shown += [kind, base64.b64decode(value) if kind == PNG else str(value)]
-    return shown
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -13,8 +13,11 @@ POINTS = 10.0
 ANSWERS = "answers.py"
 SLIDING_WINDOW = "sliding_window"
 # Our modules work without Triton; an answer written in Triton doesn't.
-OUR_TRITON = "from pa_tutorial.exercises.triton_grading import tl"
-TRITON = "import triton.language as tl"
+OUR_TRITON = "from pa_tutorial.exercises.triton_grading import"
+TRITON = {
+    f"{OUR_TRITON} triton": "import triton",
+    f"{OUR_TRITON} tl": "import triton.language as tl",
+}
 
 
 def assignment_names() -> tuple[str, ...]:
@@ -55,4 +58,5 @@ def needs_of(exercises: Sequence[Exercise | Blank]) -> str:
     own = statements(exercise.source for exercise in exercises)
     used = set().union(*(part.uses for part in own)) - names
     around = statements(dict.fromkeys(exercise.around for exercise in exercises))
-    return excerpt(used, around).replace(OUR_TRITON, TRITON)
+    lines = excerpt(used, around).split("\n")
+    return "\n".join(TRITON.get(line, line) for line in lines)

@@ -1,4 +1,8 @@
-"""Exercises of notebook 24, in Triton: compute the scores of a tile, write new keys."""
+"""Blanks of notebook 24, in Triton: a kernel that writes new keys, and the parts of one that reads.
+
+A part can't be launched, so a small kernel calls it and stores what it returns. All run in the
+interpreter, where a kernel may be handed a Python object as a constant.
+"""
 
 from __future__ import annotations  # signatures mention tl.constexpr, and Triton may be missing
 
@@ -12,20 +16,28 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.random_inputs import redrawn, seeded_torch
 from pa_tutorial.exercises.triton_grading import (
+    Written,
     other_slots,
     require_some_written,
     run_kernel,
     sparse,
     tl,
+    triton,
     unwritten,
 )
 from pa_tutorial.kernels.triton.inputs import padded
 
 EMPTY = -1.0  # what a cache holds before a kernel writes to it
+ROWS = 16  # of the tiles below
+FAR = 2**40  # where nothing may be read
 
 
 def random(draw: int, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=seeded_torch(14, draw))
+
+
+def shuffled(draw: int, n: int) -> Tensor:
+    return torch.randperm(n, generator=seeded_torch(n, draw))
 
 
 def trials(
@@ -38,12 +50,15 @@ def trials(
 ) -> list[Trial]:
     """One trial per case: (name, what it isolates, what a failure means, sizes).
 
-    run       run(answer, draw, *sizes)
-    expected  expected(draw, *sizes)
+    run       run(answer, draw, *sizes) -> quantity -> tensor, or `out` alone
+    expected  expected(draw, *sizes), the same
     """
 
+    def by_name(result: Tensor | dict[str, Tensor]) -> dict[str, Tensor]:
+        return result if isinstance(result, dict) else {"out": result}
+
     def run_answer(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
-        return {"out": run(ours if function is None else function, draw, *sizes)}
+        return by_name(run(ours if function is None else function, draw, *sizes))
 
     return [
         Trial(
@@ -51,8 +66,8 @@ def trials(
             isolates=isolates,
             meaning=meaning,
             run=partial(run_answer, sizes),
-            references={"the same in torch": lambda sizes=sizes: {"out": expected(draw, *sizes)}},
-            bounds={"out": 1e-6},
+            references={"the same in torch": lambda sizes=sizes: by_name(expected(draw, *sizes))},
+            bounds=dict.fromkeys(("qk_max", "exp_sum", "accs", "out"), 1e-6),
             axes=axes,
         )
         for name, isolates, meaning, sizes in cases
@@ -62,90 +77,95 @@ def trials(
 # 1. ---------------------------------------------------------------------------------------------
 
 
-def score_tile(
-    out_ptr,
-    q_ptr,
-    k_ptr,
-    scale,
-    num_tokens,
-    k_stride,
-    HEAD_SIZE: tl.constexpr,
-    HEAD_SIZE_PADDED: tl.constexpr,
-    TILE_SIZE: tl.constexpr,
-):
-    """The scores of one tile of tokens. The grid has one program per tile.
+@triton.jit
+def head_tile(begin, is_row, HEAD_SIZE: tl.constexpr, HEAD_SIZE_PADDED: tl.constexpr):
+    """A tile with one head per row: where its elements are, and which exist.
 
-    out  [num_tokens]             scale * (q . k_t)
-    q    [HEAD_SIZE]
-    k    [num_tokens, HEAD_SIZE]  consecutive tokens are k_stride elements apart
-
-    All are float32. HEAD_SIZE_PADDED is a power of two, at least HEAD_SIZE.
+    begin    [num_rows]  offset of each row's first element, from the tensor's first
+    is_row   [num_rows]  which rows exist
+    returns  offset, mask [num_rows, HEAD_SIZE_PADDED]; HEAD_SIZE_PADDED is the next power of two
     """
-    token = tl.program_id(0) * TILE_SIZE + tl.arange(0, TILE_SIZE)
-    element = tl.arange(0, HEAD_SIZE_PADDED)
-    is_token, is_element = token < num_tokens, element < HEAD_SIZE
-    q = tl.load(q_ptr + element, mask=is_element, other=0.0)
-    # 1. load k [TILE_SIZE, HEAD_SIZE_PADDED]: token[:, None] is a column, element[None, :] a row
-    # 2. multiply by q, sum over axis 1, store the scores of tokens that exist
+    # 1. number the elements of a row
+    # 2. where is each element of each row?
+    # 3. which elements of the tile exist? Return both
     ### BEGIN SOLUTION
-    is_k = is_token[:, None] & is_element[None, :]
-    k = tl.load(k_ptr + token[:, None] * k_stride + element[None, :], mask=is_k, other=0.0)
-    tl.store(out_ptr + token, scale * tl.sum(q[None, :] * k, axis=1), mask=is_token)
+    element = tl.arange(0, HEAD_SIZE_PADDED)
+    mask = is_row[:, None] & (element < HEAD_SIZE)[None, :]
+    return begin[:, None] + element[None, :], mask
     ### END SOLUTION
 
 
+@triton.jit
+def check_of_head_tile(
+    out_ptr, x_ptr, begin_ptr, num_rows, CALL: tl.constexpr, ROWS: tl.constexpr,
+    HEAD_SIZE: tl.constexpr, HEAD_SIZE_PADDED: tl.constexpr,
+):  # fmt: skip
+    row = tl.arange(0, ROWS)
+    begin = tl.load(begin_ptr + row)
+    offset, mask = CALL(begin, row < num_rows, HEAD_SIZE, HEAD_SIZE_PADDED)
+    tile = tl.load(x_ptr + offset, mask=mask, other=0.0)
+    place = row[:, None] * HEAD_SIZE_PADDED + tl.arange(0, HEAD_SIZE_PADDED)[None, :]
+    tl.store(out_ptr + place, tile)
+
+
 _PADDING = "A tile's length is a power of two; a head's may not be. Mask the difference."
-_TILES = "Program i takes the tokens from i * TILE_SIZE on; the last tile may not be full."
-SCORE_CASES = (
-    ("many_tiles", "80 tokens", _TILES, (80, 64, 0)),
-    ("tail", "21 tokens: the last tile has 5", _TILES, (21, 32, 0)),
-    ("head_size_80", "80 elements in a tile of 128", _PADDING, (16, 80, 0)),
-    ("gaps", "NaN between the tokens", "The kernel must not read masked elements.", (37, 120, 24)),
+_ROWS = "A row that doesn't exist must not be read, wherever it seems to begin."
+HEAD_CASES = (
+    ("full", "16 rows of 32 elements", "Element 0 of a row is at its begin.", (16, 32, 0)),
+    ("rows", "11 of 16 rows exist", _ROWS, (11, 32, 0)),
+    ("head_size_80", "80 elements in a row of 128", _PADDING, (16, 80, 0)),
+    ("gaps", "NaN between the rows", _PADDING, (5, 120, 24)),
 )
 
 
-def keys(draw: int, num_tokens: int, head_size: int, gap: int) -> Tensor:
-    """[num_tokens, head_size], with NaN after each token."""
-    memory = random(draw, num_tokens, head_size + gap)
+def heads(draw: int, num_rows: int, head_size: int, gap: int) -> tuple[Tensor, Tensor]:
+    """Heads in memory, with NaN after each, in any order; and where each begins."""
+    memory = random(draw, num_rows, head_size + gap)
     memory[:, head_size:] = torch.nan
-    return memory[:, :head_size]
+    begin = torch.full((ROWS,), FAR)
+    begin[:num_rows] = shuffled(draw, num_rows) * (head_size + gap)
+    return memory.flatten()[: memory.numel() - gap], begin
 
 
-def run_scores(kernel: Callable, draw: int, num_tokens: int, head_size: int, gap: int) -> Tensor:
-    out, k = unwritten(num_tokens), keys(draw, num_tokens, head_size, gap)
+def run_head_tile(answer: Callable, draw: int, num_rows: int, head_size: int, gap: int) -> Tensor:
+    memory, begin = heads(draw, num_rows, head_size, gap)
+    out = unwritten(ROWS, padded(head_size))
     run_kernel(
-        kernel,
-        (-(-num_tokens // 16), 1, 1),
+        check_of_head_tile,
+        (1, 1, 1),
         out_ptr=out,
-        q_ptr=random(draw, head_size),
-        k_ptr=k,
-        scale=head_size**-0.5,
-        num_tokens=num_tokens,
-        k_stride=k.stride(0),
+        x_ptr=memory,
+        begin_ptr=begin,
+        num_rows=num_rows,
+        CALL=Written(answer),
+        ROWS=ROWS,
         HEAD_SIZE=head_size,
         HEAD_SIZE_PADDED=padded(head_size),
-        TILE_SIZE=16,
     )
-    return require_some_written(out)
+    return out
 
 
-def scores_in_torch(draw: int, num_tokens: int, head_size: int, gap: int) -> Tensor:
-    k, q = keys(draw, num_tokens, head_size, gap), random(draw, head_size)
-    return head_size**-0.5 * (k.double() @ q.double())
+def head_tile_in_torch(draw: int, num_rows: int, head_size: int, gap: int) -> Tensor:
+    memory, begin = heads(draw, num_rows, head_size, gap)
+    out = torch.zeros(ROWS, padded(head_size))
+    for row in range(num_rows):
+        out[row, :head_size] = memory[begin[row] :][:head_size]
+    return out
 
 
-SCORES = Exercise(
-    solution=score_tile,
+HEAD_TILE = Exercise(
+    solution=head_tile,
     cases=lambda draw=0: trials(
-        draw, SCORE_CASES, run_scores, scores_in_torch, score_tile, ("token",)
+        draw, HEAD_CASES, run_head_tile, head_tile_in_torch, head_tile, ("row", "element")
     ),
     is_warm_up=True,
-)  # fmt: skip
+)
 
 
 # 2. ---------------------------------------------------------------------------------------------
 
 
+@triton.jit
 def append_keys(
     out_ptr,
     k_new_ptr,
@@ -166,18 +186,17 @@ def append_keys(
 
     HEAD_SIZE_PADDED is a power of two, at least HEAD_SIZE.
     """
-    # 1. which token and which head are this program's? tl.num_programs(1) is the number of heads
-    # 2. its slot: which block, which offset in it? For -1 there is nothing to do
-    # 3. block * block_stride may be 2**31 or more: it needs 64 bits
-    # 4. load the key and store it, both with a mask
+    token_idx, head_idx = tl.program_id(0), tl.program_id(1)
+    k_new_offset = (token_idx * tl.num_programs(1) + head_idx) * HEAD_SIZE
+    # 1. the token's slot; if it isn't stored, there is nothing more to do
+    # 2. load the new key, which begins at k_new_offset
+    # 3. where does its place in the cache begin? The pool may be larger than 2**31 elements
+    # 4. store the key there
     ### BEGIN SOLUTION
-    token_idx = tl.program_id(0)
-    head_idx = tl.program_id(1)
     element = tl.arange(0, HEAD_SIZE_PADDED)
     is_element = element < HEAD_SIZE
     slot = tl.load(slot_mapping_ptr + token_idx)
     if slot >= 0:
-        k_new_offset = (token_idx * tl.num_programs(1) + head_idx) * HEAD_SIZE
         key = tl.load(k_new_ptr + k_new_offset + element, mask=is_element, other=0.0)
         block_number = (slot // BLOCK_SIZE).to(tl.int64)
         offset = block_number * block_stride + head_idx * head_stride
@@ -244,6 +263,302 @@ APPEND = Exercise(
         draw, redrawn(APPEND_CASES, draw, other_slots), run_append, append_in_torch, append_keys,
         ("block", "head", "offset", "dimension"),
     ),
+    is_warm_up=True,
 )  # fmt: skip
 
-EXERCISES = (SCORES, APPEND)
+
+# 3. ---------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def token_offsets(
+    block_table_ptr,
+    token_idx,
+    is_token,
+    kv_head_idx,
+    kv_block_stride,
+    kv_head_stride,
+    HEAD_SIZE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+):
+    """Where the key of each token of a tile begins, and its value too.
+
+    block_table_ptr  address of the sequence's row: int32, one block number per block
+    token_idx        [TILE_SIZE]  positions in the sequence
+    is_token         [TILE_SIZE]  which of them exist; the row may end with the last
+    returns          [TILE_SIZE]  int64: offsets from the cache's first element
+    """
+    # 1. the block number of each token that exists
+    # 2. where the block begins, this head in it, and this token in that
+    ### BEGIN SOLUTION
+    block_number = tl.load(block_table_ptr + token_idx // BLOCK_SIZE, mask=is_token, other=0)
+    offset = block_number.to(tl.int64) * kv_block_stride + kv_head_idx * kv_head_stride
+    return offset + token_idx % BLOCK_SIZE * HEAD_SIZE
+    ### END SOLUTION
+
+
+@triton.jit
+def check_of_token_offsets(
+    out_ptr, block_table_ptr, seq_len, kv_head_idx, kv_block_stride, kv_head_stride,
+    CALL: tl.constexpr, HEAD_SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, TILE_SIZE: tl.constexpr,
+):  # fmt: skip
+    start = tl.program_id(0) * TILE_SIZE
+    token_idx = start + tl.arange(0, TILE_SIZE)
+    is_token = token_idx < seq_len
+    offset = CALL(
+        block_table_ptr, token_idx, is_token, kv_head_idx, kv_block_stride, kv_head_stride,
+        HEAD_SIZE, BLOCK_SIZE,
+    )  # fmt: skip
+    tl.store(out_ptr + token_idx, offset, mask=is_token)
+
+
+_NEXT = "The tokens of a block are HEAD_SIZE elements apart."
+_BLOCK = "The block table says which block a token is in."
+_END = "A block table may end with the sequence's last block: look up only tokens that exist."
+_LARGE = "Block number times stride overflows 32 bits and becomes negative."
+OFFSET_CASES = (
+    # name, what it isolates, what a failure means, (seq_len, block_size, kv head, stride of blocks)
+    ("one_block", "16 tokens in a block", _NEXT, (16, 16, 0, 1024)),
+    ("two_blocks", "16 tokens in two blocks", _BLOCK, (16, 8, 0, 1024)),
+    ("second_head", "KV head 1", "Heads are kv_head_stride elements apart.", (16, 8, 1, 1024)),
+    ("tail", "11 tokens in a tile of 16", _END, (11, 4, 0, 1024)),
+    ("many_tiles", "53 tokens", "Count tokens from the sequence's first.", (53, 16, 1, 2048)),
+    ("large_pool", "blocks 2**30 elements apart", _LARGE, (16, 8, 0, 2**30)),
+)
+
+
+def table_of(draw: int, seq_len: int, block_size: int) -> Tensor:
+    """Block numbers from 2 on, in any order, as many as the sequence has blocks."""
+    return (shuffled(draw, 64)[: -(-seq_len // block_size)] + 2).int()
+
+
+def run_offsets(
+    answer: Callable, draw: int, seq_len: int, block_size: int, head: int, block_stride: int
+) -> Tensor:
+    out = torch.full((seq_len,), -1)
+    run_kernel(
+        check_of_token_offsets,
+        (-(-seq_len // ROWS), 1, 1),
+        out_ptr=out,
+        block_table_ptr=table_of(draw, seq_len, block_size),
+        seq_len=seq_len,
+        kv_head_idx=head,
+        kv_block_stride=block_stride,
+        kv_head_stride=512,
+        CALL=Written(answer),
+        HEAD_SIZE=32,
+        BLOCK_SIZE=block_size,
+        TILE_SIZE=ROWS,
+    )
+    return out
+
+
+def offsets_in_torch(
+    draw: int, seq_len: int, block_size: int, head: int, block_stride: int
+) -> Tensor:
+    token = torch.arange(seq_len)
+    block_number = table_of(draw, seq_len, block_size).long()[token // block_size]
+    return block_number * block_stride + head * 512 + token % block_size * 32
+
+
+OFFSETS = Exercise(
+    solution=token_offsets,
+    cases=lambda draw=0: trials(
+        draw, OFFSET_CASES, run_offsets, offsets_in_torch, token_offsets, ("token",)
+    ),
+    is_warm_up=True,
+)
+
+
+# 4. ---------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def scores_of_tile(q, k, scale, slopes, token_idx, is_token, seq_len):
+    """The scores of a tile of queries and a tile of tokens.
+
+    q          [num_rows, HEAD_SIZE_PADDED]   one query head per row
+    k          [TILE_SIZE, HEAD_SIZE_PADDED]  one token per row; both have 0 in what is masked
+    slopes     [num_rows]                     ALiBi, 0 without it
+    token_idx  [TILE_SIZE]                    positions in the sequence, which has seq_len tokens
+    is_token   [TILE_SIZE]                    which of them exist
+    returns    [num_rows, TILE_SIZE] float32
+    """
+    # 1. scale times q . k: tl.dot(a, b, input_precision="ieee") multiplies two matrices
+    # 2. add each head's slope times the distance to the newest token, which is negative or 0
+    # 3. a token that doesn't exist gets the score that softmax turns into 0
+    ### BEGIN SOLUTION
+    qk = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
+    qk += slopes[:, None] * (token_idx - seq_len + 1)[None, :]
+    return tl.where(is_token[None, :], qk, float("-inf"))
+    ### END SOLUTION
+
+
+@triton.jit
+def check_of_scores(
+    out_ptr, q_ptr, k_ptr, slopes_ptr, scale, start, seq_len, CALL: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    row, element = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    token_idx = start + row
+    q = tl.load(q_ptr + row[:, None] * WIDTH + element[None, :])
+    k = tl.load(k_ptr + row[:, None] * WIDTH + element[None, :])
+    slopes = tl.load(slopes_ptr + row)
+    qk = CALL(q, k, scale, slopes, token_idx, token_idx < seq_len, seq_len)
+    tl.store(out_ptr + row[:, None] * ROWS + row[None, :], qk)
+
+
+_MASK = "exp(-inf) is 0, and exp(0) isn't."
+_ALIBI = "The newest token has distance 0, and the one before it -1."
+TILE_SCORE_CASES = (
+    # name, what it isolates, what a failure means, (first token, seq_len, with ALiBi)
+    ("full", "16 tokens", "qk = scale * (q . k)", (0, 16, False)),
+    ("tail", "11 of 16 tokens exist", _MASK, (0, 11, False)),
+    ("alibi", "slopes", _ALIBI, (0, 16, True)),
+    ("second_tile", "tokens from 16 on, with slopes", _ALIBI, (16, 27, True)),
+)
+
+
+def tile_inputs(draw: int, start: int, seq_len: int, alibi: bool) -> dict[str, Tensor]:
+    k = random(draw + 1, ROWS, 32)
+    k[seq_len - start :] = 0
+    slopes = 0.5 ** torch.arange(1.0, ROWS + 1) if alibi else torch.zeros(ROWS)
+    return {"q": random(draw, ROWS, 32), "k": k, "slopes": slopes}
+
+
+def run_scores(answer: Callable, draw: int, start: int, seq_len: int, alibi: bool) -> Tensor:
+    out, inputs = unwritten(ROWS, ROWS), tile_inputs(draw, start, seq_len, alibi)
+    run_kernel(
+        check_of_scores,
+        (1, 1, 1),
+        out_ptr=out,
+        q_ptr=inputs["q"],
+        k_ptr=inputs["k"],
+        slopes_ptr=inputs["slopes"],
+        scale=32**-0.5,
+        start=start,
+        seq_len=seq_len,
+        CALL=Written(answer),
+        ROWS=ROWS,
+        WIDTH=32,
+    )
+    return out
+
+
+def scores_in_torch(draw: int, start: int, seq_len: int, alibi: bool) -> Tensor:
+    inputs = tile_inputs(draw, start, seq_len, alibi)
+    token = start + torch.arange(ROWS)
+    qk = 32**-0.5 * inputs["q"].double() @ inputs["k"].double().T
+    qk += inputs["slopes"][:, None] * (token - (seq_len - 1))
+    return qk.masked_fill(token >= seq_len, float("-inf"))
+
+
+SCORES = Exercise(
+    solution=scores_of_tile,
+    cases=lambda draw=0: trials(
+        draw, TILE_SCORE_CASES, run_scores, scores_in_torch, scores_of_tile, ("row", "token")
+    ),
+    is_warm_up=True,
+)
+
+
+# 5. ---------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def add_tile(m, l, acc, qk, v):
+    """Add a tile of tokens to a part of each query head.
+
+    m, l     [num_rows]                     largest score so far; sum of exp(score - m)
+    acc      [num_rows, HEAD_SIZE_PADDED]   sum of exp(score - m) * v
+    qk       [num_rows, TILE_SIZE]          scores; every row has one above -inf
+    v        [TILE_SIZE, HEAD_SIZE_PADDED]  float32
+    returns  m, l, acc with the tile, float32
+    """
+    # 1. each row's new maximum: tl.max and tl.sum take axis, tl.maximum compares two tiles
+    # 2. the tile's weights, and what the old sums must be multiplied by
+    # 3. l and acc; weights times v is another tl.dot. Return all three
+    ### BEGIN SOLUTION
+    m_new = tl.maximum(m, tl.max(qk, axis=1))
+    weights = tl.exp(qk - m_new[:, None])
+    rescale = tl.exp(m - m_new)
+    l = l * rescale + tl.sum(weights, axis=1)
+    acc = acc * rescale[:, None] + tl.dot(weights, v, input_precision="ieee")
+    return m_new, l, acc
+    ### END SOLUTION
+
+
+@triton.jit
+def check_of_add_tile(
+    out_m_ptr, out_l_ptr, out_acc_ptr, out_ptr, qk_ptr, v_ptr, num_tiles, CALL: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    row, element = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    m, l = tl.full([ROWS], float("-inf"), tl.float32), tl.full([ROWS], 0.0, tl.float32)
+    acc = tl.full([ROWS, WIDTH], 0.0, tl.float32)
+    for tile in range(num_tiles):
+        token = tile * ROWS + row
+        qk = tl.load(qk_ptr + row[:, None] * num_tiles * ROWS + token[None, :])
+        v = tl.load(v_ptr + token[:, None] * WIDTH + element[None, :])
+        m, l, acc = CALL(m, l, acc, qk, v)
+    tl.store(out_m_ptr + row, m)
+    tl.store(out_l_ptr + row, l)
+    tl.store(out_acc_ptr + row[:, None] * WIDTH + element[None, :], acc)
+    tl.store(out_ptr + row[:, None] * WIDTH + element[None, :], acc / l[:, None])
+
+
+_ROW = "Each row has its own maximum, over axis 1; before the first tile it is -inf."
+_RESCALE = "When the maximum grows, the old sums are too large by exp(m_new - m)."
+ADD_CASES = (
+    # name, what it isolates, what a failure means, (tiles, by how much each exceeds the last, tail)
+    ("one_tile", "16 tokens", _ROW, (1, 0.0, 0)),
+    ("tail", "5 scores are -inf", "exp(-inf) is 0.", (1, 0.0, 5)),
+    ("growing", "a larger maximum in each of 3 tiles", _RESCALE, (3, 2.0, 5)),
+    ("falling", "the first tile has the maximum", "m never falls.", (3, -2.0, 0)),
+    ("large", "scores around 1,000", "Subtract the maximum before exp.", (2, 1000.0, 0)),
+)
+
+
+def tiles_of(draw: int, num_tiles: int, step: float, tail: int) -> tuple[Tensor, Tensor]:
+    """qk [ROWS, num_tiles * ROWS], the last `tail` columns -inf; v [num_tiles * ROWS, 32]."""
+    qk = random(draw, ROWS, num_tiles * ROWS)
+    qk += step * (1 + torch.arange(num_tiles * ROWS) // ROWS)
+    qk[:, num_tiles * ROWS - tail :] = float("-inf")
+    return qk, random(draw + 1, num_tiles * ROWS, 32)
+
+
+def run_add(answer: Callable, draw: int, *sizes: int) -> dict[str, Tensor]:
+    qk, v = tiles_of(draw, *sizes)
+    widths = {"out_m_ptr": 1, "out_l_ptr": 1, "out_acc_ptr": 32, "out_ptr": 32}
+    outputs = {name: unwritten(ROWS, width) for name, width in widths.items()}
+    run_kernel(
+        check_of_add_tile,
+        (1, 1, 1),
+        **outputs,
+        qk_ptr=qk,
+        v_ptr=v,
+        num_tiles=sizes[0],
+        CALL=Written(answer),
+        ROWS=ROWS,
+        WIDTH=32,
+    )
+    return dict(zip(("qk_max", "exp_sum", "accs", "out"), outputs.values(), strict=True))
+
+
+def added_in_torch(draw: int, *sizes: int) -> dict[str, Tensor]:
+    qk, v = (tensor.double() for tensor in tiles_of(draw, *sizes))
+    m = qk.amax(dim=1, keepdim=True)
+    weights = torch.exp(qk - m)
+    l, acc = weights.sum(dim=1, keepdim=True), weights @ v
+    return {"qk_max": m, "exp_sum": l, "accs": acc, "out": acc / l}
+
+
+ADD = Exercise(
+    solution=add_tile,
+    cases=lambda draw=0: trials(
+        draw, ADD_CASES, run_add, added_in_torch, add_tile, ("row", "element")
+    ),
+    is_warm_up=True,
+)
+
+EXERCISES = (HEAD_TILE, APPEND, OFFSETS, SCORES, ADD)

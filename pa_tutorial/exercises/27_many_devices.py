@@ -1,4 +1,4 @@
-"""Exercises of notebook 27: a rank's KV heads, its slots, its part of a layer."""
+"""Exercises of notebook 27: a rank's KV heads, its part of a layer, its slots."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from pa_tutorial.attention.full import causal_attention
 from pa_tutorial.checks.calls import AnswerError, Function, require_written
 from pa_tutorial.distributed.heads import heads_of
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import graded, require_shape
+from pa_tutorial.exercises.grading import graded, require_shape, require_tensor
 from pa_tutorial.exercises.random_inputs import seeded_torch
 
 
@@ -65,6 +65,102 @@ KV_HEADS = Exercise(
 
 
 # 2. ---------------------------------------------------------------------------------------------
+def part_of_layer(
+    hidden: Tensor,
+    w_q: Tensor,
+    w_k: Tensor,
+    w_v: Tensor,
+    w_out: Tensor,
+    heads: range,
+    kv_heads: range,
+    head_size: int,
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> Tensor:
+    """One rank's part of an attention layer; the sum over all ranks is the layer's output.
+
+    hidden    [num_tokens, hidden_size]   the same on every rank
+    w_q       [num_heads * head_size, hidden_size]
+    w_k, w_v  [num_kv_heads * head_size, hidden_size]
+    w_out     [hidden_size, num_heads * head_size]
+    heads, kv_heads  this rank's heads
+    attend    attend(q, k, v): causal attention for some heads; q, k, v and the result are
+              [num_tokens, heads, head_size], and q may have more heads than k and v
+    returns   [num_tokens, hidden_size]
+
+    All weights are stored as in nn.Linear: x @ w.T.
+    """
+    # q, k and v of this rank's heads: which of the weights do they need?
+    # attention, with one axis for the heads
+    # this rank's terms of each output: which weights of w_out multiply what it has?
+    ### BEGIN SOLUTION
+    own = slice(heads.start * head_size, heads.stop * head_size)
+    own_kv = slice(kv_heads.start * head_size, kv_heads.stop * head_size)
+    q, k, v = (
+        (hidden @ w.T).unflatten(-1, (-1, head_size)) for w in (w_q[own], w_k[own_kv], w_v[own_kv])
+    )
+    return attend(q, k, v).flatten(-2) @ w_out[:, own].T
+    ### END SOLUTION
+
+
+_OWN = "The weights of other ranks' heads are NaN here, because a rank doesn't have them."
+LAYER_CASES = (
+    # name, what it isolates, what its failure means, num_heads, num_kv_heads, num_ranks
+    ("one_rank", "one rank has everything", "Rows of q, k and v, columns of w_out.", 4, 4, 1),
+    ("two_ranks", "two ranks, two heads each", _OWN, 4, 4, 2),
+    ("gqa", "two query heads per KV head, KV heads divided", _OWN, 8, 4, 2),
+    ("repeated", "two ranks need the same KV head", _OWN, 8, 2, 4),
+    ("mqa", "all ranks need the one KV head", _OWN, 6, 1, 3),
+)
+HIDDEN_SIZE, HEAD_SIZE = 24, 8
+attend = partial(causal_attention, scale=HEAD_SIZE**-0.5)
+
+
+def attend_own(heads: range, kv_heads: range, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention of one rank, whose cache has no room for other heads."""
+    for name, given, own in (("q", q, heads), ("k", k, kv_heads), ("v", v, kv_heads)):
+        if given.dim() == 3 and given.shape[1] != len(own):
+            found = f"attend got {name} with {given.shape[1]} heads"
+            raise AnswerError(f"{found}; on this rank, {name} has {len(own)}")
+    return attend(q, k, v)
+
+
+def layer(num_heads: int, num_kv_heads: int, draw: int) -> list[Tensor]:
+    """hidden, w_q, w_k, w_v, and w_out with one row per element of a head."""
+    random = seeded_torch(17, draw)
+    rows = 5, *(n * HEAD_SIZE for n in (num_heads, num_kv_heads, num_kv_heads, num_heads))
+    return [torch.randn(n, HIDDEN_SIZE, generator=random) / 3 for n in rows]
+
+
+def layer_run(
+    answer: Function, num_heads: int, num_kv_heads: int, num_ranks: int, draw: int
+) -> Tensor:
+    parts = []
+    for rank in range(num_ranks):
+        own = heads, kv_heads = heads_of(rank, num_ranks, num_heads, num_kv_heads)
+        hidden, *weights = layer(num_heads, num_kv_heads, draw)
+        for weight, some in zip(weights, (heads, kv_heads, kv_heads, heads), strict=True):
+            weight[: some.start * HEAD_SIZE] = torch.nan
+            weight[some.stop * HEAD_SIZE :] = torch.nan
+        *weights, w_out = weights
+        part = answer(hidden, *weights, w_out.T, *own, HEAD_SIZE, partial(attend_own, *own))
+        parts.append(require_shape(part, [len(hidden), HIDDEN_SIZE]))
+    return torch.stack(parts).sum(dim=0)  # this sum is the all-reduce
+
+
+def whole_layer(num_heads: int, num_kv_heads: int, _num_ranks: int, draw: int) -> Tensor:
+    hidden, *weights, w_out = layer(num_heads, num_kv_heads, draw)
+    q, k, v = ((hidden @ w.T).unflatten(-1, (-1, HEAD_SIZE)) for w in weights)
+    return attend(q, k, v).flatten(-2) @ w_out
+
+
+LAYER = Exercise(
+    solution=part_of_layer,
+    cases=graded(LAYER_CASES, layer_run, whole_layer, ("token", "dim"), bound=1e-05),
+    is_warm_up=True,
+)
+
+
+# 3. ---------------------------------------------------------------------------------------------
 def own_slots(
     positions: Tensor, own_table: Tensor, block_size: int, rank: int, num_ranks: int
 ) -> Tensor:
@@ -76,9 +172,9 @@ def own_slots(
     returns    [num_tokens] int64   the slot in this rank's pool, or -1 for a token on another
                                     rank, which reshape_and_cache skips
     """
-    # 1. which logical block is each token in? Which rank has that block?
-    # 2. what is the index of that block among this rank's?
-    # 3. slot = block number * block_size + offset
+    # which logical block is each token in, and which rank has that block?
+    # how many blocks of the sequence did this rank get before it?
+    # the slot, as on one device; what do the tokens of other ranks get?
     ### BEGIN SOLUTION
     block_idx = positions // block_size
     is_own = block_idx % num_ranks == rank
@@ -112,7 +208,7 @@ def slots_run(answer: Function, span: tuple, size: int, tables: tuple) -> Tensor
     new, rows = torch.arange(*span), []
     for rank, table in enumerate(tables):
         slots = answer(new.clone(), torch.tensor(table, dtype=torch.int32), size, rank, len(tables))
-        rows.append(require_shape(slots, [len(new)]).double())
+        rows.append(require_tensor(slots, new).double())
     return torch.stack(rows)
 
 
@@ -129,92 +225,8 @@ def slots_dealt(span: tuple, size: int, tables: tuple) -> Tensor:
 SLOTS = Exercise(
     solution=own_slots,
     cases=graded(SLOT_CASES, slots_run, slots_dealt, ("rank", "token"), renumbered),
+    is_warm_up=True,
 )
 
 
-# 3. ---------------------------------------------------------------------------------------------
-def part_of_layer(
-    hidden: Tensor,
-    w_q: Tensor,
-    w_k: Tensor,
-    w_v: Tensor,
-    w_out: Tensor,
-    heads: range,
-    kv_heads: range,
-    head_size: int,
-    attend: Callable[[Tensor, Tensor, Tensor], Tensor],
-) -> Tensor:
-    """One rank's part of an attention layer; the sum over all ranks is the layer's output.
-
-    hidden    [num_tokens, hidden_size]   the same on every rank
-    w_q       [num_heads * head_size, hidden_size]
-    w_k, w_v  [num_kv_heads * head_size, hidden_size]
-    w_out     [hidden_size, num_heads * head_size]
-    heads, kv_heads  this rank's heads
-    attend    attend(q, k, v): causal attention for some heads; q, k, v and the result are
-              [num_tokens, heads, head_size], and q may have more heads than k and v
-    returns   [num_tokens, hidden_size]
-
-    All weights are stored as in nn.Linear: x @ w.T.
-    """
-    # 1. q, k and v of these heads come from some rows of w_q, w_k and w_v
-    # 2. attention
-    # 3. which columns of w_out multiply the result?
-    ### BEGIN SOLUTION
-    own = slice(heads.start * head_size, heads.stop * head_size)
-    own_kv = slice(kv_heads.start * head_size, kv_heads.stop * head_size)
-    q, k, v = (
-        (hidden @ w.T).unflatten(-1, (-1, head_size)) for w in (w_q[own], w_k[own_kv], w_v[own_kv])
-    )
-    return attend(q, k, v).flatten(-2) @ w_out[:, own].T
-    ### END SOLUTION
-
-
-_OWN = "The weights of other ranks' heads are NaN here, because a rank doesn't have them."
-LAYER_CASES = (
-    # name, what it isolates, what its failure means, num_heads, num_kv_heads, num_ranks
-    ("one_rank", "one rank has everything", "Rows of q, k and v, columns of w_out.", 4, 4, 1),
-    ("two_ranks", "two ranks, two heads each", _OWN, 4, 4, 2),
-    ("gqa", "two query heads per KV head, KV heads divided", _OWN, 8, 4, 2),
-    ("repeated", "two ranks need the same KV head", _OWN, 8, 2, 4),
-    ("mqa", "all ranks need the one KV head", _OWN, 6, 1, 3),
-)
-HIDDEN_SIZE, HEAD_SIZE = 24, 8
-attend = partial(causal_attention, scale=HEAD_SIZE**-0.5)
-
-
-def layer(num_heads: int, num_kv_heads: int, draw: int) -> list[Tensor]:
-    """hidden, w_q, w_k, w_v, and w_out with one row per element of a head."""
-    random = seeded_torch(17, draw)
-    rows = 5, *(n * HEAD_SIZE for n in (num_heads, num_kv_heads, num_kv_heads, num_heads))
-    return [torch.randn(n, HIDDEN_SIZE, generator=random) / 3 for n in rows]
-
-
-def layer_run(
-    answer: Function, num_heads: int, num_kv_heads: int, num_ranks: int, draw: int
-) -> Tensor:
-    parts = []
-    for rank in range(num_ranks):
-        own = heads, kv_heads = heads_of(rank, num_ranks, num_heads, num_kv_heads)
-        hidden, *weights = layer(num_heads, num_kv_heads, draw)
-        for weight, some in zip(weights, (heads, kv_heads, kv_heads, heads), strict=True):
-            weight[: some.start * HEAD_SIZE] = torch.nan
-            weight[some.stop * HEAD_SIZE :] = torch.nan
-        *weights, w_out = weights
-        part = answer(hidden, *weights, w_out.T, *own, HEAD_SIZE, attend)
-        parts.append(require_shape(part, [len(hidden), HIDDEN_SIZE]))
-    return torch.stack(parts).sum(dim=0)  # this sum is the all-reduce
-
-
-def whole_layer(num_heads: int, num_kv_heads: int, _num_ranks: int, draw: int) -> Tensor:
-    hidden, *weights, w_out = layer(num_heads, num_kv_heads, draw)
-    q, k, v = ((hidden @ w.T).unflatten(-1, (-1, HEAD_SIZE)) for w in weights)
-    return attend(q, k, v).flatten(-2) @ w_out
-
-
-LAYER = Exercise(
-    solution=part_of_layer,
-    cases=graded(LAYER_CASES, layer_run, whole_layer, ("token", "dim"), bound=1e-05),
-)
-
-EXERCISES = (KV_HEADS, SLOTS, LAYER)
+EXERCISES = (KV_HEADS, LAYER, SLOTS)

@@ -68,7 +68,8 @@ class Exercise(Told):
 
     @property
     def source(self) -> str:
-        return textwrap.dedent(inspect.getsource(self.solution))
+        function = getattr(self.solution, "fn", self.solution)  # under a @triton.jit
+        return textwrap.dedent(inspect.getsource(function))
 
     @property
     def stub(self) -> str:

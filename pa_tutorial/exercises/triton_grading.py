@@ -2,19 +2,22 @@
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks.calls import AnswerError, same_numbers
+from pa_tutorial.checks.calls import AnswerError, require_written, same_numbers
 from pa_tutorial.kernels.triton.backend import why_absent
 
 if why_absent() is None:
+    import triton
     import triton.language as tl
 else:  # the exercises can be read, and say why they cannot be run
-    tl = None
+    triton, tl = SimpleNamespace(jit=lambda function: function), None
 
 NOT_WRITTEN = 54321.0  # what an output holds before a kernel writes to it
 
@@ -44,6 +47,20 @@ def unwritten(*shape: int) -> Tensor:
     return torch.full(shape, NOT_WRITTEN)
 
 
+class OutsideError(AnswerError, IndexError):
+    """A kernel's address is outside every tensor; a verdict says what usually is the cause."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An answer that another kernel calls; it says so if the answer isn't written yet."""
+
+    answer: Callable
+
+    def __call__(self, *arguments: object) -> object:
+        return require_written(self.answer(*arguments))
+
+
 def run_kernel(function: Callable, grid: tuple[int, ...], **arguments: object) -> None:
     """Run an answer, to which @triton.jit is added, on tensors on the CPU.
 
@@ -51,7 +68,6 @@ def run_kernel(function: Callable, grid: tuple[int, ...], **arguments: object) -
     """
     if why := why_absent():
         raise ImportError(f"this exercise cannot run here: {why}")
-    import triton
     from triton.runtime.errors import InterpreterError
 
     from pa_tutorial.kernels.triton.interpreter import MemoryFault, interpret
@@ -63,9 +79,11 @@ def run_kernel(function: Callable, grid: tuple[int, ...], **arguments: object) -
     try:
         interpret(triton.jit(function), grid, **arguments)
     except MemoryFault as fault:
-        raise AnswerError(f"the kernel stops: {fault}") from None
+        raise OutsideError(f"the kernel stops: {fault}") from None
     except InterpreterError as error:
         cause = root_of(error)
+        if isinstance(cause, AnswerError):
+            raise cause from None
         raise AnswerError(f"the kernel stops: {type(cause).__name__}: {cause}") from None
     for name, tensor in before.items():
         if not same_numbers(tensor, inputs[name]):

@@ -119,12 +119,11 @@ def draw_sequence(axes: Axes, row: int, name: str, history: History) -> None:
 
 
 def draw_block(axes: Axes, y: float, block: int, history: History) -> None:
-    note(axes, -0.3, y + BLOCK / 2, f"block {block}", "right", size=7.5)
+    note(axes, -0.3, y + BLOCK / 2, f"block {block}" if block == 1 else block, "right")
     for step, moment in enumerate(history):
         owners = sorted(name for name, one in moment.items() if block in one.blocks)
         if not owners:
             box(axes, step, y, 1, BLOCK, style.EMPTY)
         for part, name in enumerate(owners):
             height = BLOCK / len(owners)
-            color = style.lighter(hue(name), 0.25)
-            box(axes, step, y + part * height, 1, height, color, linewidth=0.3)
+            box(axes, step, y + part * height, 1, height, hue(name), linewidth=0.3)

@@ -37,8 +37,8 @@ def draw_tile(offset: Tensor, is_kv: Tensor, k_cache: Tensor) -> Figure:
             unused = not is_kv[token, element]
             cell(axes, element // PIECE, token + 1, style.K, unused=unused)
     columns = np.array((used, width - used, width)) / PIECE
-    _outline(axes, columns[0], 1, columns[1], tile_size, "element < HEAD_SIZE\nis false")
-    _outline(axes, 0, num_tokens + 1, columns[2], tile_size - num_tokens, "is_token is false")
+    _outline(axes, columns[0], 1, columns[1], tile_size, "past the end\nof the head")
+    _outline(axes, 0, num_tokens + 1, columns[2], tile_size - num_tokens, "no such token")
     return figure
 
 

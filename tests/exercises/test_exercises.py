@@ -76,6 +76,9 @@ def test_an_attempt_shows_the_verdict_and_gives_what_the_notebook_goes_on_with(c
 CLOSE = (
     ("append_keys", "head_idx * head_stride", "head_idx * BLOCK_SIZE * HEAD_SIZE",
      "gaps", "heads head_stride"),
+    ("append_keys", ".to(tl.int64)", "", "large_pool", "out_ptr, in program (0, 0, 0)\ncheck this "
+     "first: Block number times stride overflows 32 bits"),
+    ("add_tile", "l * rescale", "l", "growing", "the old sums are too large"),
     ("running_tokens", "if index >= alive:", "if index >= alive or budget <= 1:",
      "budget", "to its last token"),
     ("waiting_tokens", "if budget == 0 or", "if budget <= 1 or",

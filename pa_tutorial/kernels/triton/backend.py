@@ -53,7 +53,7 @@ class TritonCall:
     arguments   tensors and numbers, by name
     constants   the compile-time constants, by name
     num_warps   per program, on a GPU
-    num_stages  how far ahead a loop may load, on a GPU: see notebook 24
+    num_stages  how far ahead a loop may load, on a GPU
     """
 
     kernel: Callable

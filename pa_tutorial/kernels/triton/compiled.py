@@ -66,12 +66,6 @@ class TritonCompiled:
             raise ValueError(f"the kernel has {found}; it must have one")
         return re.search(rf"^#{names.pop()} = #ttg\.(.*)$", self.ttgir, re.MULTILINE)[1]
 
-    def tiles_in_shared_memory(self, rows: int, columns: int) -> int:
-        """How many tiles of this size the program has room for, per tensor. With two, one can be
-        loaded while the other is in use."""
-        pattern = rf"ttg\.local_alloc.*memdesc<(\d+)x{rows}x{columns}x\w+,"
-        return max(map(int, re.findall(pattern, self.ttgir)), default=0)
-
     @property
     def copies(self) -> dict[int, int]:
         """Bytes -> number of instructions that copy as much from global to shared memory in the
