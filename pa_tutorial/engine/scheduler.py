@@ -77,6 +77,7 @@ class Scheduler:
         self.suspects: list[Sequence] = []
         self.plan: list[Scheduled] = []
         self.touched: list[Sequence] = []  # their blocks have changed in this step, or may have
+        self.is_stuck = False  # whether this step computes nothing though sequences wait
         self.num_preemptions = 0
         self.num_looked_up = 0  # tokens of admitted sequences, and how many were in the cache
         self.num_cached = 0
@@ -127,8 +128,11 @@ class Scheduler:
         return self.plan
 
     def _require_progress(self) -> None:
-        """Raises StuckError if sequences wait and none has blocks: they would wait for ever."""
-        if self.waiting and not self.plan and not self.running:
+        """Raises StuckError if two steps in a row compute nothing although sequences wait and none
+        has blocks: they would wait for ever."""
+        was_stuck = self.is_stuck
+        self.is_stuck = bool(self.waiting and not self.plan and not self.running)
+        if was_stuck and self.is_stuck:
             answer = self.pages.admit(self.waiting[0].token_ids)
             free = f"{self.pages.num_free} of {self.pages.num_usable} blocks are free"
             raise StuckError(

@@ -44,6 +44,11 @@ WRONG = (
 )
 
 
+def run(engine: Engine) -> None:
+    for _ in range(20):
+        engine.step()
+
+
 @pytest.mark.parametrize(("pages", "error", "message"), WRONG)
 def test_wrong_pages_end_in_a_line_in_place_of_going_on_for_ever(
     pages: type[Pages], error: type[Exception], message: str
@@ -51,5 +56,4 @@ def test_wrong_pages_end_in_a_line_in_place_of_going_on_for_ever(
     engine = Engine(load(), pages(num_blocks=12, block_size=4))
     engine.add(encode("The while").tolist(), SamplingParams(max_tokens=5))
     with pytest.raises(error, match=message):
-        for _ in range(20):
-            engine.step()
+        run(engine)
