@@ -1,4 +1,4 @@
-"""The figures of notebook 26: an engine's steps, the batch of one step, and what it costs."""
+"""The figures of notebooks 25 and 26: what a step costs, an engine's steps, and the batch of one."""
 
 import json
 from collections.abc import Mapping
