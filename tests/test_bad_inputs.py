@@ -211,6 +211,7 @@ CALLS = [
     (None, partial(padded, [[2, 1]]), {"width": 3}),
     (None, BlockPages, POOL),
     (None, partial(LLM, small_model()), POOL),
+    (None, partial(LLM, small_model()), {"pages": BlockPages(**POOL)}),
     *((lambda: BlockPages(**POOL), name, {"token_ids": [1, 2]})
       for name in ("admit", partial(BlockPages.append, name="a"),
                    partial(BlockPages.num_found, name="a"))),
@@ -322,7 +323,7 @@ CALLS = [
 ]  # fmt: skip
 MAY_BE_NONE = {"width", "max_seq_len", "tile_size", "num_shares", "chunk_size", "arrivals"}
 MAY_BE_NONE |= {"alibi_slopes", "attention", "cache_dtype", "caches", "device", "like", "tokenizer"}
-MAY_BE_NONE |= {"kv_cache_dtype"}
+MAY_BE_NONE |= {"kv_cache_dtype", "pages"}
 MAY_BE_A_SET = {"stop_tokens"}  # their order means nothing
 
 
@@ -564,7 +565,7 @@ def test_a_cache_dtype_that_no_kernel_reads_is_refused(bad: object) -> None:
 
 # Not tried, by pattern: what only our own code calls, with what tried functions have checked.
 INNER = (
-    *("*.require_*", "*.checked_*", "train_tiny_lm.*"),  # checks; a script
+    *("*.require_*", "*.checked_*", "train_*"),  # checks; scripts
     *("cpu.kernel.*", "cpu.vectors.*", "vectors.[!v]*", "dtypes.*"),  # code in a kernel
     *("template.*", "sources.*", "*.launch_*"),  # test_template.py; what a notebook shows
     *("triton.interpreter.[!i]*", "triton.interpreter.interpreted_language"),

@@ -1,4 +1,4 @@
-"""The figures of notebooks 25 and 26: what a step costs, an engine's steps, and the batch of one."""
+"""The figures of notebooks 25 and 26: what a step costs, an engine's steps, a batch."""
 
 import json
 from collections.abc import Mapping

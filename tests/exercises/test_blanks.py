@@ -81,10 +81,10 @@ def test_a_stub_is_the_answer_without_what_the_reader_writes(blank: Blank) -> No
 
 @pytest.mark.parametrize("told", [*BLANKS, *EXERCISES.values()], ids=lambda told: told.name)
 def test_a_reader_is_told_the_level_and_gets_hints(told: Told) -> None:
-    """A blank, and an exercise of kernels: an idea, how, a skeleton."""
+    """An idea, how, a skeleton; an exercise in plain Python may do without the last."""
     assert told.table["level"] in ("easy", "medium", "hard")
     has_skeleton = "stub" in told.table or told.notebook[:2] in OF_KERNELS
-    assert len(told.table["hints"]) == (3 if has_skeleton else 2)
+    assert len(told.table["hints"]) in ((3,) if has_skeleton else (2, 3))
 
 
 @each

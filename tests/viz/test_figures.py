@@ -69,4 +69,4 @@ def test_slides_are_pictures_of_notebooks_and_figures_of_pages(
     monkeypatch.chdir(tmp_path)
     viz.main()
     written = {path.name for path in (tmp_path / "build" / "figures").iterdir()}
-    assert {"map.svg", "map.png", "21-gpu.svg", "10-blocks-of-warps.png"} <= written
+    assert {"map.svg", "map.png", "21-multiprocessor.svg", "10-blocks-of-warps.png"} <= written
