@@ -7,9 +7,14 @@ from operator import attrgetter
 from pa_tutorial.arguments import require, require_type, whole_number
 from pa_tutorial.engine.request import Request, Sequence
 from pa_tutorial.paging.errors import OutOfBlocks
-from pa_tutorial.paging.pages import Admission, Pages
+from pa_tutorial.paging.pages import Admission, Appended, Pages
+from pa_tutorial.tracebacks import ShortInNotebooks
 
 by_age = attrgetter("age")
+
+
+class StuckError(ShortInNotebooks, RuntimeError):
+    """Sequences wait, and none can ever compute: the pages contradict themselves."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ class Scheduler:
         self.suspects: list[Sequence] = []
         self.plan: list[Scheduled] = []
         self.touched: list[Sequence] = []  # their blocks have changed in this step, or may have
+        self.is_stuck = False  # whether this step computes nothing though sequences wait
         self.num_preemptions = 0
         self.num_looked_up = 0  # tokens of admitted sequences, and how many were in the cache
         self.num_cached = 0
@@ -100,6 +106,8 @@ class Scheduler:
         The oldest sequences come first. If one needs a block and none is free, the youngest
         gives up its blocks. Afterwards, if no sequence was preempted, waiting sequences are
         admitted. While there are suspects, only the oldest of them computes.
+
+        Raises TypeError or StuckError if the pages don't keep to their protocol.
         """
         self.plan, self.touched = [], []
         if self.suspects:
@@ -116,7 +124,21 @@ class Scheduler:
                 break  # no overtaking
             insort(self.running, self.waiting.pop(0), key=by_age)
             budget -= self._give(sequence, budget)
+        self._require_progress()
         return self.plan
+
+    def _require_progress(self) -> None:
+        """Raises StuckError if two steps in a row compute nothing although sequences wait and none
+        has blocks: they would wait for ever."""
+        was_stuck = self.is_stuck
+        self.is_stuck = bool(self.waiting and not self.plan and not self.running)
+        if was_stuck and self.is_stuck:
+            answer = self.pages.admit(self.waiting[0].token_ids)
+            free = f"{self.pages.num_free} of {self.pages.num_usable} blocks are free"
+            raise StuckError(
+                f"no sequence runs and none can start: pages.admit says {answer} of the oldest, "
+                f"which must be NOW by then, or pages.append has no blocks for it; {free}"
+            )
 
     def can_schedule(self, sequence: Sequence) -> Admission:
         """Whether a waiting sequence can start, which needs blocks for all its tokens so far.
@@ -127,7 +149,10 @@ class Scheduler:
         places = sum(map(num_places, [*self.running, sequence]))
         if places > self.max_num_seqs:
             return Admission.LATER
-        return self.pages.admit(sequence.token_ids)
+        answer = self.pages.admit(sequence.token_ids)
+        allowed = "an Admission: NOW, LATER or NEVER"
+        require_type(isinstance(answer, Admission), "pages.admit(…)", answer, allowed)
+        return answer
 
     def _give(self, sequence: Sequence, budget: int) -> int:
         """Schedule as many tokens of a sequence as the budget allows, and return how many."""
@@ -148,6 +173,8 @@ class Scheduler:
                 self.preempt(victim)
                 if victim is sequence:
                     return 0
+        allowed = "an Appended, with copies and slots"
+        require_type(isinstance(appended, Appended), "pages.append(…)", appended, allowed)
         sequence.num_in_pages += len(rest)
         if first == 0:
             self.num_looked_up += len(sequence.token_ids)
