@@ -89,6 +89,8 @@ def test_the_way_for_monday_has_what_its_page_links_to_and_takes_its_hours() -> 
     paths = dict(re.findall(r"for (\w+),? ([^;.]+)[;.]", way("Change it on Monday")))
     taken = [hours(sum(map(minutes, listed(path)))) for path in paths.values()]
     assert f"in {min(taken)} to {max(taken)} hours" in way("Change it on Monday")
+    read = " | ".join(str(sum(map(minutes, listed(path)))) for path in paths.values())
+    assert f"| the notebooks | {read} |" in monday
     for kernel, path in paths.items():
         assert f"for {kernel}, {path}" in monday
         table = re.search(rf"^## The {kernel} kernels?\n(.*?)^## ", monday, re.M | re.S).group(1)

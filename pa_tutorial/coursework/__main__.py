@@ -43,7 +43,8 @@ def make(names: list[str], out: Path) -> None:
         write_folder(one, out / "instructor" / "plain" / one.name, solved=True)
         if one.name in notebook_names():
             write_notebooks(one.name, out / "student", out / "instructor")
-    print(f"{out} written. Students get {out}/student or {out}/plain.")
+    forms = [form for form in ("student", "plain") if (out / form).exists()]
+    print(f"{out} written. Students get {' or '.join(f'{out}/{form}' for form in forms)}.")
 
 
 def grade_all(name: str, paths: list[Path], draw: int, limits: Limits, table: Path) -> bool:

@@ -21,6 +21,12 @@ def test_task(task: str, case: str) -> None:
         pytest.fail(wrong, pytrace=False)
 '''
 
+# The folder may be inside another project, such as the walk, whose options would hold here too.
+SETTINGS = """\
+[pytest]
+pythonpath = .
+"""
+
 
 def files(one: Assignment, solved: bool = False) -> dict[str, str]:
     """Name -> text of all files in the folder."""
@@ -32,7 +38,8 @@ def files(one: Assignment, solved: bool = False) -> dict[str, str]:
         text=one.text.strip(),
     )
     code = one.solution if solved else one.starter
-    return {"README.md": readme, **code, "test_tasks.py": TESTS.format(name=one.name)}
+    tests = {"test_tasks.py": TESTS.format(name=one.name), "pytest.ini": SETTINGS}
+    return {"README.md": readme, **code, **tests}
 
 
 def write_folder(one: Assignment, folder: Path, solved: bool = False) -> None:

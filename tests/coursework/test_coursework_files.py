@@ -1,6 +1,8 @@
 """What is handed out comes from the source of each exercise; solving fills marked places."""
 
 import re
+import subprocess
+import sys
 from itertools import count
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from pa_tutorial.checks.running import judge
 from pa_tutorial.coursework.__main__ import main
 from pa_tutorial.coursework.assignment import ANSWERS, SLIDING_WINDOW, assignment
 from pa_tutorial.coursework.notebooks import instructor_notebook, student_notebook
+from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.submissions import MOST_BYTES, read_submission
 from pa_tutorial.exercises import exercises_of
 from pa_tutorial.exercises.exercise import PLACEHOLDER, compiled
@@ -88,6 +91,16 @@ def test_a_folder_is_read_as_editors_write_it_without_tests_and_settings(tmp_pat
         (tmp_path / name).write_bytes(b"\xef\xbb\xbfx = 1\r\n")
     (tmp_path / "folder.py").mkdir()
     assert read_submission(tmp_path, WASTE) == {ANSWERS: "x = 1\n"}
+
+
+def test_pytest_finds_a_plain_folders_files_inside_another_project(tmp_path) -> None:
+    """The walk's own options have another import mode, and make every warning an error."""
+    options = '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\n'
+    (tmp_path / "pyproject.toml").write_text(options, encoding="utf-8")
+    write_folder(assignment(SLIDING_WINDOW), tmp_path / "plain", solved=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-k", "v1-one_token"]
+    done = subprocess.run(command, cwd=tmp_path / "plain", capture_output=True, text=True)
+    assert "1 passed" in done.stdout, done.stdout
 
 
 @pytest.mark.rest("test_coursework_grades.py makes and grades the plain form")

@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from pa_tutorial.coursework.window.files import SOLUTION, texts_of
+from pa_tutorial.coursework.window.files import solution_texts
 from pa_tutorial.exercises.changed_line import with_changed_line
 
 
@@ -28,7 +28,7 @@ class WrongAnswer:
 
     def texts(self) -> dict[str, str]:
         """File name -> text, of all files. Raises ValueError if the line isn't there."""
-        texts = texts_of(SOLUTION)
+        texts = solution_texts()
         changed = with_changed_line(texts[self.file], self.old, self.new, self.function)
         return texts | {self.file: changed + self.added}
 

@@ -6,12 +6,27 @@ from pathlib import Path
 
 from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.coursework.tasks import Task
-from pa_tutorial.kernels.sources import Source
+from pa_tutorial.exercises.kernel_text import excerpt, functions_in
+from pa_tutorial.kernels.sources import Source, text_of
 
 FOLDER = Path(__file__).parent
-STARTER, SOLUTION = FOLDER / "starter", FOLDER / "solution"
+SOLUTION = FOLDER / "solution"
 V1, V2, PLAIN = "v1_window.py", "v2_window.py", "window.py"
 FILES = (V1, V2, PLAIN)
+# Of each file of kernels: the package's file, and its functions that a window changes.
+KERNELS = {
+    V1: ("v1", ("fill_logits", "paged_attention_v1")),
+    V2: ("v2", ("bounds_of_partition", "reduce_partitions")),
+}
+HEAD = '''\
+"""Two functions of {kernel}.py, as they are there. This file is executed after it (README.md)."""
+
+from numba import cuda, float32
+
+from pa_tutorial.kernels.{kernel} import *
+
+WINDOW = 0  # tokens that the newest query sees, itself included; 0: no window, it sees all
+'''
 
 
 @dataclass(frozen=True)
@@ -34,11 +49,23 @@ def source_of(path: Path) -> Source:
     return Source(path.read_text(encoding="utf-8-sig"), str(path), 1)
 
 
-def texts_of(folder: Path) -> dict[str, str]:
+def starter_texts() -> dict[str, str]:
+    """File name -> text: the walk's own functions, and stubs in plain Python."""
+    stubs = (FOLDER / "starter" / PLAIN).read_text(encoding="utf-8")
+    return {file: starter_of(*of_kernel) for file, of_kernel in KERNELS.items()} | {PLAIN: stubs}
+
+
+def starter_of(kernel: str, names: tuple[str, ...]) -> str:
+    text = text_of(kernel)
+    functions = [excerpt(text, functions_in(text)[name]) for name in names]
+    return "\n\n".join([HEAD.format(kernel=kernel), *functions])
+
+
+def solution_texts() -> dict[str, str]:
     """File name -> text."""
-    return {name: (folder / name).read_text(encoding="utf-8") for name in FILES}
+    return {name: (SOLUTION / name).read_text(encoding="utf-8") for name in FILES}
 
 
-def kernels_of(folder: Path) -> tuple[Source, Source]:
+def solved_kernels() -> tuple[Source, Source]:
     """The files of the kernels, as the trials of v2 take them; those of v1 take the first."""
-    return source_of(folder / V1), source_of(folder / V2)
+    return source_of(SOLUTION / V1), source_of(SOLUTION / V2)

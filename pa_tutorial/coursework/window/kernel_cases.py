@@ -88,6 +88,11 @@ V1_CASES = (
      lambda n: Windows(n(5, 12), (BLOCK * n(2, 3), BLOCK * n(4, 5))), {"counted": ("v_cache",)}),
 )  # fmt: skip
 
+# The property of the others is one of a kernel's launch.
+REFERENCE_CASES = tuple(
+    case for case in V1_CASES if not {"vectors", "little_memory", "counted"} & case[-1].keys()
+)
+
 _END = "end_block_idx counts from the start of the partition, not from the start of the window."
 _BEGIN = "If the window begins inside a partition, the partition's tokens start at the window."
 _BEFORE = (

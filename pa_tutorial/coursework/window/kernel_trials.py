@@ -7,10 +7,10 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.checks.calls import AnswerError, checked, require_written
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.coursework.window import kernel_cases
-from pa_tutorial.coursework.window.files import SOLUTION, kernels_of
+from pa_tutorial.coursework.window.files import solved_kernels
 from pa_tutorial.coursework.window.solution.window import shared_bytes
 from pa_tutorial.coursework.window.window_problem import WindowProblem
 from pa_tutorial.kernels.cuda_backends import (
@@ -40,6 +40,11 @@ class WindowTrial(Trial):
     step: WindowProblem | None = None
 
 
+def reference_trials(draw: int = 0) -> list[Trial]:
+    problems = kernel_cases.problems(kernel_cases.REFERENCE_CASES, draw)
+    return [window_trial(problem, reference_out) for problem in problems]
+
+
 def v1_trials(draw: int = 0) -> list[Trial]:
     problems = kernel_cases.problems(kernel_cases.V1_CASES, draw)
     return [window_trial(problem, v1_out) for problem in problems]
@@ -51,7 +56,7 @@ def v2_trials(draw: int = 0) -> list[Trial]:
         return [window_trial(problem, run) for problem in problems]
 
     # Each kernel alone too, so that a correct one gets its points beside a wrong one.
-    ours = kernels_of(SOLUTION)
+    ours = solved_kernels()
     return [
         *trials(kernel_cases.V2_CASES, v2_out),
         *trials(kernel_cases.FIRST_CASES, lambda p, files: v2_out(p, files, reduce=ours)),
@@ -108,6 +113,15 @@ def namespace_of(backend: CudaBackend, files: Files, geometry: Geometry, window:
     """The kernel with a window: the files of an answer, executed after all of ours."""
     with_files = backend.with_functions(**{backend.kernel: files})
     return with_files.namespace(**geometry.sizes, WINDOW=window)
+
+
+def reference_out(problem: WindowProblem, answer: Callable[..., Tensor]) -> Tensor:
+    """The output of an answer to the task paged_attention, in the plain layout."""
+    step = vars(problem.paged("plain"))
+    return checked(
+        lambda: require_written(answer(**step, window=problem.window)),
+        {name: value for name, value in step.items() if isinstance(value, Tensor)},
+    )
 
 
 def v1_out(problem: WindowProblem, files: Files) -> Tensor:
