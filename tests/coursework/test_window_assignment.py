@@ -232,3 +232,12 @@ def test_the_solution_compiles_to_float32_in_registers(capability: Capability) -
         build = compiled(launch.kernel, *launch.arguments.values(), capability=capability)
         assert ".f64" not in build.ptx
         assert build.spill_bytes == build.stack_bytes == 0
+
+
+def test_the_page_for_monday_counts_the_cases() -> None:
+    page = (Path(__file__).parents[2] / "notebooks/MONDAY.md").read_text(encoding="utf-8")
+    borders, reference, *others = (len(task.trials(0)) for task in TASKS)
+    in_all = borders + reference + sum(others)
+    assert f"\n{borders} failed, {in_all - borders} deselected\n" in page
+    assert f"says `{borders + reference} passed`" in page
+    assert f"says `{in_all} passed`" in page
