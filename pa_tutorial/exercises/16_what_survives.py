@@ -37,7 +37,7 @@ def to_pages(
 
 _PAGES = "List a sequence's blocks without padding; its last page holds 1 to page_size tokens."
 PAGE_CASES = (
-    *("one_token", "one_full_block", "tail", "wide_tables"),
+    *("one_token", "one_full_block", "tail", "wide_tables", "block_zero_in_use"),
     "many_sequences_of_different_length",
 )
 
@@ -89,14 +89,16 @@ MERGE_CASES = (  # tokens of each part, and the size of the scores
     ("equal_parts", "four parts of as many tokens", _SHARES, (4, 4, 4, 4), 1.0, 0),
     ("one_part", "a single part: the output is its own", _SHARES, (5,), 1.0, 1),
     ("unequal_parts", "parts of different lengths", _SHARES, (16, 1, 7), 1.0, 2),
-    ("large_scores", "scores near 1,000", "exp of a large LSE overflows.", (3, 9), 1000.0, 3),
-)
+    ("large_scores", "scores near 1,000, 500 and 0, by head",
+     "exp of a large LSE overflows, and a head knows nothing of another's.", (3, 9), 1000.0, 3),
+)  # fmt: skip
 
 
 def parts_of_scores(sizes: tuple[int, ...], size: float, seed: int, draw: int = 0) -> list[Tensor]:
     """Scores [num_heads, num_tokens] and values [num_tokens, head_size], float64."""
     random, num_tokens = seeded_torch(seed, draw), sum(sizes)
-    scores = size + torch.randn(3, num_tokens, generator=random, dtype=torch.float64)
+    scores = torch.randn(3, num_tokens, generator=random, dtype=torch.float64)
+    scores += size * torch.tensor([1.0, 0.5, 0.0], dtype=torch.float64)[:, None]
     return [scores, torch.randn(num_tokens, 5, generator=random, dtype=torch.float64)]
 
 
@@ -158,14 +160,15 @@ def attend_latent(
 
 
 _TABLE = "block_tables[s] lists the blocks of sequence s, in order."
-_TAIL = "Only the first seq_len vectors count; the rest are NaN."
+_TAIL = "Only the first seq_len vectors count, the rest are NaN; w_v comes after the mean."
+_SCORES = "Scores use both parts of a vector, times scale; the softmax is over the tokens."
 _MOVE = "Apply w_k to the query; apply w_v after the mean, head by head."
 # One KV head, whose keys are the cached vectors: head_size is latent_size + POSITION.
 POSITION = 8
 _latent = partial(DecodeProblem, num_kv_heads=1, head_size=32, block_size=8)
 LATENT_CASES = (
-    _latent("one_token", "a sequence of one token: the output is its value", _MOVE, seq_lens=(1,)),
-    _latent("tail", "the last block is not full", _TAIL, seq_lens=(13,)),
+    _latent("one_token", "a sequence of one token: the output is its value", _TAIL, seq_lens=(1,)),
+    _latent("tail", "the last block is not full", _SCORES, seq_lens=(13,)),
     _latent("many", "sequences of different lengths", _TABLE, seq_lens=(13, 1, 30, 8)),
     _latent("other_sizes", "other head and block sizes", _MOVE, seq_lens=(11, 6), num_heads=3,
             head_size=28, block_size=4),
