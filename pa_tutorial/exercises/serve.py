@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from pa_tutorial.arguments import require
 from pa_tutorial.checks import check
 from pa_tutorial.checks.pages_at_work import MakePages
 from pa_tutorial.checks.pages_file import check_file, pages_of
@@ -53,7 +54,10 @@ def my_checked_kernel(kernel: str) -> CudaBackend:
     """A kernel with the reader's saved functions; ours if they don't pass its check together.
 
     kernel  "naive", "v1", "v1_vector" or "v2"
+
+    Raises ValueError for another name.
     """
+    require(kernel in BACKENDS, "kernel", repr(kernel), f"one of {', '.join(BACKENDS)}")
     ours = BACKENDS[kernel]
     mine = ours.with_functions(**saved(kernel))
     if mine == ours or passes(kernel, mine):
@@ -104,16 +108,19 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the answers to each prompt. Returns 1 if a file is refused, or as the engine's command
     does."""
     parser = make_parser("python -m pa_tutorial.exercises.serve", __doc__)
-    parser.add_argument("--pages", type=Path, default=place_of(PAGES), help="(my_pages.py)")
-    parser.add_argument("--kernel", type=Path, default=folder_of(), help="(my_kernel)")
+    parser.add_argument("--pages", type=Path, help="(my_pages.py, if it is here)")
+    parser.add_argument("--kernel", type=Path, help="(my_kernel, if it is here)")
     parser.set_defaults(backend="cuda_v1_vector", model="tiny_llama", num_blocks=32, block_size=8)
     args = parser.parse_intermixed_args(arguments)
     if args.backend not in KERNELS:
         parser.error(f"--backend is {args.backend}; it must be one of {', '.join(KERNELS)}")
+    for path in (args.pages, args.kernel):
+        if path and not path.exists():
+            parser.error(f"there is no {path}")
     try:
         prompts = prompts_of(args)
-        make_pages = pages_in(args.pages)
-        kernel = kernel_in(args.kernel, KERNELS[args.backend])
+        make_pages = pages_in(args.pages or place_of(PAGES))
+        kernel = kernel_in(args.kernel or folder_of(), KERNELS[args.backend])
         pages = make_pages(args.num_blocks, args.block_size)
         llm = LLM(args.model, pages=pages, **engine_options(args) | {"backend": kernel})
     except (OSError, ValueError) as error:

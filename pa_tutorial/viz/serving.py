@@ -12,7 +12,7 @@ from pa_tutorial.engine.engine import Engine
 from pa_tutorial.engine.request import Request
 from pa_tutorial.viz import style
 from pa_tutorial.viz.blocks import hue, letter
-from pa_tutorial.viz.drawing import board, box, cell, note, plural, write
+from pa_tutorial.viz.drawing import board, box, cell, frame, note, plural, write
 
 BLOCK = 0.62  # the height of a block's row, in rows of a sequence
 MOST_LETTERS = 100  # in a line of the title
@@ -82,7 +82,7 @@ def title_of(history: History, num_blocks: int) -> str:
 @style.styled
 def draw_serving(history: History, num_blocks: int) -> Figure:
     """Time goes to the right, a column per step. Above, a row per sequence: the token that it
-    wrote; dark where it computed several at once (a prompt, or all again), × where it gave up its
+    wrote; outlined where it computed several (a prompt, or all again), × where it gave up its
     blocks, grey where it waited. Below, a row per physical block, in the colour of the sequence
     that has it after the step; a shared block has two.
 
@@ -116,6 +116,8 @@ def draw_sequence(axes: Axes, row: int, name: str, history: History) -> None:
         num_computed, token, _ = moment[name]
         color = hue(name) if num_computed > 1 else style.lighter(hue(name), 0.55)
         cell(axes, step, row, color, "" if token is None else letter(token))
+        if num_computed > 1:
+            frame(axes, step + 0.06, row + 0.06, 0.88, 0.88)
 
 
 def draw_block(axes: Axes, y: float, block: int, history: History) -> None:

@@ -153,3 +153,13 @@ def test_notebook_15_serves_whatever_is_saved(state: str, home: Path) -> None:
     assert printed["15-kernels"].count(": True") == 3
     refused = [name for name in KERNELS if f"Your {name} is refused" in printed["15-kernels"]]
     assert refused == (["v1", "v2"] if state == "wrong" else [])  # naive has its own scale
+
+
+def test_a_path_that_leads_nowhere_is_an_error(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        main(["--pages", "my_pgaes.py", *PROMPT])
+    assert "there is no my_pgaes.py" in capsys.readouterr().err
+    with pytest.raises(
+        ValueError, match="kernel is 'v3'; it must be one of naive, v1, v1_vector, v2"
+    ):
+        my_checked_kernel("v3")
