@@ -36,6 +36,7 @@ def can_schedule(
 
 
 _BLOCKS = "Compare blocks with blocks; a block that isn't full counts as one."
+_PROMPT = "To start, only the prompt needs free blocks; others may end before it grows."
 _LAST = "The last generated token has no K and V in the cache."
 _ORDER = "A sequence that can never run must not wait: check for NEVER first."
 ANSWERS = "0 now, 1 later, 2 never: question"
@@ -51,6 +52,7 @@ ADMISSION_CASES = (
     ("too_long_and_full", "too long, while the pool is full", _ORDER, 21, 1, 4, 5, 0, _NEVER),
     ("grows_too_long", "fits now, but not at its end", _ORDER, 12, 10, 4, 5, 5, _NEVER),
     ("last_token", "the last token needs no slot", _LAST, 12, 9, 4, 5, 5, _NOW),
+    ("grows_later", "room for the prompt, not yet for the answer", _PROMPT, 4, 9, 4, 8, 1, _NOW),
 )
 
 
@@ -121,14 +123,18 @@ def running_tokens(
     ### END SOLUTION
 
 
+_REST = "A sequence computes the tokens that it hasn't computed yet."
 _SHARE = "The sequences, oldest first, share token_budget to its last token."
 _CHUNK = "No sequence computes more than chunk_size tokens."
 _GROW = "A sequence needs only new blocks: those for all its tokens minus those it holds."
-_YOUNGEST = "Preempt the youngest running sequence, and no more sequences than necessary."
+_YOUNGEST = (
+    "Preempt the youngest that still runs, at last this one itself, and no more than needed."
+)
+_BOOKS = "All blocks of a victim become free, and those that a sequence takes don't stay free."
 RUNNING_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means,
     # running, num_free, block_size, token_budget, chunk_size
-    ("decodes", "each has a token left", _SHARE, [(9, 8), (6, 5)], 5, 4, 16, 8),
+    ("decodes", "each has a token left", _REST, [(9, 8), (6, 5)], 5, 4, 16, 8),
     ("budget", "one token of the budget is left for the second", _SHARE,
      [(30, 8), (30, 4), (9, 8)], 20, 4, 9, 8),
     ("chunk", "a long prompt goes on", _CHUNK, [(9, 8), (30, 8)], 20, 4, 16, 6),
@@ -137,8 +143,10 @@ RUNNING_CASES: tuple[tuple, ...] = (
     ("two_victims", "one victim is not enough", _YOUNGEST,
      [(30, 8), (4, 3), (12, 2)], 0, 4, 16, 8),
     ("not_enough", "nor are all victims", _YOUNGEST, [(30, 4), (4, 3)], 0, 4, 16, 16),
+    ("all_of_a_victim", "one victim frees two blocks", _BOOKS, [(5, 4), (5, 4), (9, 8)],
+     0, 4, 16, 8),
     ("itself", "the youngest needs a block", _YOUNGEST, [(7, 6), (9, 8)], 0, 4, 16, 8),
-    ("one_block_for_two", "the older one takes the last block", _YOUNGEST,
+    ("one_block_for_two", "the older one takes the last block", _BOOKS,
      [(9, 8), (5, 4)], 1, 4, 16, 8),
 )  # fmt: skip
 
@@ -152,8 +160,8 @@ def waiting_tokens(
     waiting           tokens per sequence, oldest first; none of them is computed yet
     num_free, budget  blocks and tokens that the running ones have left
     """
-    # the oldest first: one starts if there is budget left, and free blocks for all its tokens,
-    # though it takes only those of its chunk; if it can't start, none behind it may
+    # the oldest first: one starts if there is budget left, and free blocks for all its tokens
+    # it takes only the blocks of its chunk; if one can't start, none behind it may
     ### BEGIN SOLUTION
     computes = [0] * len(waiting)
     for index, tokens in enumerate(waiting):
@@ -167,15 +175,17 @@ def waiting_tokens(
 
 
 _DOOR = "A sequence starts if blocks for all its tokens are free, though it takes fewer at first."
+_QUEUE = "If one can't start, none behind it may."
+_TAKES = "Check the blocks of the whole prompt, and subtract only those that its chunk takes."
 WAITING_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means,
     # waiting, num_free, block_size, budget, chunk_size
     ("chunk", "a long prompt starts", _CHUNK, [30], 20, 4, 16, 8),
     ("whole_prompt", "room for its chunk, not for its prompt", _DOOR, [16], 3, 4, 16, 8),
-    ("nobody_overtakes", "the second would fit", _DOOR, [16, 3], 3, 4, 16, 8),
+    ("nobody_overtakes", "the second would fit", _QUEUE, [16, 3], 3, 4, 16, 8),
     ("two_start", "both fit", _DOOR, [8, 4], 3, 4, 16, 8),
-    ("one_starts", "too few blocks are left for the second", _DOOR, [11, 5], 3, 4, 16, 6),
-    ("chunks_count", "a chunk leaves blocks for the second", _GROW, [12, 8], 3, 4, 16, 4),
+    ("one_starts", "too few blocks are left for the second", _TAKES, [11, 5], 3, 4, 16, 6),
+    ("chunks_count", "a chunk leaves blocks for the second", _TAKES, [12, 8], 3, 4, 16, 4),
     ("budget", "one token of the budget is left for the second", _SHARE, [6, 7, 3], 20, 4, 7, 8),
 )  # fmt: skip
 
