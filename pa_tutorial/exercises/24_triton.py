@@ -16,9 +16,11 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.random_inputs import redrawn, seeded_torch
 from pa_tutorial.exercises.triton_grading import (
+    TAKES_LESS,
     Written,
     other_slots,
     require_some_written,
+    run_compiled,
     run_kernel,
     sparse,
     tl,
@@ -30,6 +32,9 @@ from pa_tutorial.kernels.triton.inputs import padded
 EMPTY = -1.0  # what a cache holds before a kernel writes to it
 ROWS = 16  # of the tiles below
 FAR = 2**40  # where nothing may be read
+TAKES_LESS = (
+    "The compiler takes less than Python: no lists, no built-in max or sum, no if on a tile."
+)
 
 
 def random(draw: int, *shape: int) -> Tensor:
@@ -48,30 +53,46 @@ def trials(
     ours: Callable,
     axes: tuple[str, ...],
 ) -> list[Trial]:
-    """One trial per case: (name, what it isolates, what a failure means, sizes).
+    """One trial per case: (name, what it isolates, what a failure means, sizes); and one more, in
+    which what is right for the first case is compiled, too.
 
-    run       run(answer, draw, *sizes) -> quantity -> tensor, or `out` alone
+    run       run(launch, answer, draw, *sizes) -> quantity -> tensor, or `out` alone
     expected  expected(draw, *sizes), the same
     """
 
     def by_name(result: Tensor | dict[str, Tensor]) -> dict[str, Tensor]:
         return result if isinstance(result, dict) else {"out": result}
 
-    def run_answer(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
-        return by_name(run(ours if function is None else function, draw, *sizes))
+    def wanted(sizes: tuple) -> dict[str, Tensor]:
+        return by_name(expected(draw, *sizes))
 
+    def run_answer(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
+        return by_name(run(run_kernel, function or ours, draw, *sizes))
+
+    def compile_answer(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
+        found = run_answer(sizes, function)
+        if all(close(found[name], right) for name, right in wanted(sizes).items()):
+            run(run_compiled, function or ours, draw, *sizes)
+        return found
+
+    compiled = ("compiled", "the same for Triton's compiler", TAKES_LESS, cases[0][3])
+    runs = [run_answer] * len(cases) + [compile_answer]
     return [
         Trial(
             name=name,
             isolates=isolates,
             meaning=meaning,
-            run=partial(run_answer, sizes),
-            references={"the same in torch": lambda sizes=sizes: by_name(expected(draw, *sizes))},
+            run=partial(run_this, sizes),
+            references={"the same in torch": partial(wanted, sizes)},
             bounds=dict.fromkeys(("qk_max", "exp_sum", "accs", "out"), 1e-6),
             axes=axes,
         )
-        for name, isolates, meaning, sizes in cases
+        for run_this, (name, isolates, meaning, sizes) in zip(runs, [*cases, compiled], strict=True)
     ]
+
+
+def close(found: Tensor, right: Tensor) -> bool:
+    return torch.allclose(found.double(), right.double(), rtol=1e-4, atol=1e-4)
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -127,10 +148,12 @@ def heads(draw: int, num_rows: int, head_size: int, gap: int) -> tuple[Tensor, T
     return memory.flatten()[: memory.numel() - gap], begin
 
 
-def run_head_tile(answer: Callable, draw: int, num_rows: int, head_size: int, gap: int) -> Tensor:
+def run_head_tile(
+    launch: Callable, answer: Callable, draw: int, num_rows: int, head_size: int, gap: int
+) -> Tensor:
     memory, begin = heads(draw, num_rows, head_size, gap)
     out = unwritten(ROWS, padded(head_size))
-    run_kernel(
+    launch(
         check_of_head_tile,
         (1, 1, 1),
         out_ptr=out,
@@ -230,10 +253,15 @@ def empty_cache(head_size: int, block_stride: int, head_stride: int) -> Tensor:
 
 
 def run_append(
-    kernel: Callable, draw: int, slots: tuple[int, ...], head_size: int, *strides: int
+    launch: Callable,
+    kernel: Callable,
+    draw: int,
+    slots: tuple[int, ...],
+    head_size: int,
+    *strides: int,
 ) -> Tensor:
     cache = empty_cache(head_size, *strides)
-    run_kernel(
+    launch(
         kernel,
         (len(slots), 2, 1),
         out_ptr=cache,
@@ -333,10 +361,16 @@ def table_of(draw: int, seq_len: int, block_size: int) -> Tensor:
 
 
 def run_offsets(
-    answer: Callable, draw: int, seq_len: int, block_size: int, head: int, block_stride: int
+    launch: Callable,
+    answer: Callable,
+    draw: int,
+    seq_len: int,
+    block_size: int,
+    head: int,
+    block_stride: int,
 ) -> Tensor:
     out = torch.full((seq_len,), -1)
-    run_kernel(
+    launch(
         check_of_token_offsets,
         (-(-seq_len // ROWS), 1, 1),
         out_ptr=out,
@@ -426,9 +460,11 @@ def tile_inputs(draw: int, start: int, seq_len: int, alibi: bool) -> dict[str, T
     return {"q": random(draw, ROWS, 32), "k": k, "slopes": slopes}
 
 
-def run_scores(answer: Callable, draw: int, start: int, seq_len: int, alibi: bool) -> Tensor:
+def run_scores(
+    launch: Callable, answer: Callable, draw: int, start: int, seq_len: int, alibi: bool
+) -> Tensor:
     out, inputs = unwritten(ROWS, ROWS), tile_inputs(draw, start, seq_len, alibi)
-    run_kernel(
+    launch(
         check_of_scores,
         (1, 1, 1),
         out_ptr=out,
@@ -527,11 +563,11 @@ def tiles_of(draw: int, num_tiles: int, step: float, tail: int) -> tuple[Tensor,
     return qk, random(draw + 1, num_tiles * ROWS, 32)
 
 
-def run_add(answer: Callable, draw: int, *sizes: int) -> dict[str, Tensor]:
+def run_add(launch: Callable, answer: Callable, draw: int, *sizes: int) -> dict[str, Tensor]:
     qk, v = tiles_of(draw, *sizes)
     widths = {"out_m_ptr": 1, "out_l_ptr": 1, "out_acc_ptr": 32, "out_ptr": 32}
     outputs = {name: unwritten(ROWS, width) for name, width in widths.items()}
-    run_kernel(
+    launch(
         check_of_add_tile,
         (1, 1, 1),
         **outputs,
