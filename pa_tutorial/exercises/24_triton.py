@@ -32,9 +32,6 @@ from pa_tutorial.kernels.triton.inputs import padded
 EMPTY = -1.0  # what a cache holds before a kernel writes to it
 ROWS = 16  # of the tiles below
 FAR = 2**40  # where nothing may be read
-TAKES_LESS = (
-    "The compiler takes less than Python: no lists, no built-in max or sum, no if on a tile."
-)
 
 
 def random(draw: int, *shape: int) -> Tensor:
@@ -130,7 +127,10 @@ def check_of_head_tile(
 
 
 _PADDING = "A tile's length is a power of two; a head's may not be. Mask the difference."
-_ROWS = "A row that doesn't exist must not be read, wherever it seems to begin."
+_ROWS = (
+    "A row that doesn't exist must not be read, wherever it seems to begin. Use & between tiles, "
+    "with parentheses around each comparison; `and` looks at one element."
+)
 HEAD_CASES = (
     ("full", "16 rows of 32 elements", "Element 0 of a row is at its begin.", (16, 32, 0)),
     ("rows", "11 of 16 rows exist", _ROWS, (11, 32, 0)),
@@ -160,7 +160,7 @@ def run_head_tile(
         x_ptr=memory,
         begin_ptr=begin,
         num_rows=num_rows,
-        CALL=Written(answer),
+        CALL=Written(answer, ("offset", "mask")),
         ROWS=ROWS,
         HEAD_SIZE=head_size,
         HEAD_SIZE_PADDED=padded(head_size),
@@ -235,7 +235,7 @@ APPEND_CASES = (
     ("one_token", "slot 21", _SLOT, ((21,), 64, 4096, 1024)),
     ("three_tokens", "slots in three blocks", _SLOT, ((5, 63, 32), 64, 4096, 1024)),
     ("gaps", "blocks and heads that are not side by side", _STRIDES, ((17, 34), 64, 5000, 2400)),
-    ("nowhere", "a token with slot -1, and one with slot 0", "Only -1 is padding; 0 is a slot.",
+    ("nowhere", "a token with slot -1, and one with slot 0", "Slot -1 isn't stored; slot 0 is.",
      ((0, -1, 40), 64, 4096, 1024)),
     ("head_size_80", "80 elements in a tile of 128", _ONLY, ((3, 16, 31), 80, 4096, 1280)),
     ("large_pool", "block 3 begins after 2**31 elements",
@@ -313,7 +313,8 @@ def token_offsets(
 
     block_table_ptr  address of the sequence's row: int32, one block number per block
     token_idx        [TILE_SIZE]  positions in the sequence
-    is_token         [TILE_SIZE]  which of them exist; the row may end with the last
+    is_token         [TILE_SIZE]  which of them exist; the row may have no entry after
+                     the last token's block
     returns          [TILE_SIZE]  int64: offsets from the cache's first element
     """
     # 1. the block number of each token that exists
@@ -340,8 +341,11 @@ def check_of_token_offsets(
     tl.store(out_ptr + token_idx, offset, mask=is_token)
 
 
-_NEXT = "The tokens of a block are HEAD_SIZE elements apart."
-_BLOCK = "The block table says which block a token is in."
+_NEXT = (
+    "The table has one entry per block: where the block is in the pool. In it, tokens are "
+    "HEAD_SIZE elements apart."
+)
+_BLOCK = "The block table says which block a token is in; count from that block's first token."
 _END = "A block table may end with the sequence's last block: look up only tokens that exist."
 _LARGE = "Block number times stride overflows 32 bits and becomes negative."
 OFFSET_CASES = (
@@ -443,7 +447,10 @@ def check_of_scores(
 
 
 _MASK = "exp(-inf) is 0, and exp(0) isn't."
-_ALIBI = "The newest token has distance 0, and the one before it -1."
+_ALIBI = (
+    "The newest token has distance 0, and the one before it -1. Slopes belong to rows and "
+    "distances to columns; only q . k is scaled."
+)
 TILE_SCORE_CASES = (
     # name, what it isolates, what a failure means, (first token, seq_len, with ALiBi)
     ("full", "16 tokens", "qk = scale * (q . k)", (0, 16, False)),
@@ -513,7 +520,7 @@ def add_tile(m, l, acc, qk, v):
     """
     # 1. each row's new maximum: tl.max and tl.sum take axis, tl.maximum compares two tiles
     # 2. the tile's weights, and what the old sums must be multiplied by
-    # 3. l and acc; weights times v is another tl.dot. Return all three
+    # 3. l and acc; weights times v is another tl.dot, again "ieee". Return all three
     ### BEGIN SOLUTION
     m_new = tl.maximum(m, tl.max(qk, axis=1))
     weights = tl.exp(qk - m_new[:, None])
@@ -543,14 +550,22 @@ def check_of_add_tile(
     tl.store(out_ptr + row[:, None] * WIDTH + element[None, :], acc / l[:, None])
 
 
-_ROW = "Each row has its own maximum, over axis 1; before the first tile it is -inf."
+_ROW = (
+    "Each row has its own maximum, over axis 1, and the new one is returned. Before the first "
+    "tile m is -inf, so what multiplies the old sums must be 0."
+)
 _RESCALE = "When the maximum grows, the old sums are too large by exp(m_new - m)."
 ADD_CASES = (
     # name, what it isolates, what a failure means, (tiles, by how much each exceeds the last, tail)
     ("one_tile", "16 tokens", _ROW, (1, 0.0, 0)),
     ("tail", "5 scores are -inf", "exp(-inf) is 0.", (1, 0.0, 5)),
     ("growing", "a larger maximum in each of 3 tiles", _RESCALE, (3, 2.0, 5)),
-    ("falling", "the first tile has the maximum", "m never falls.", (3, -2.0, 0)),
+    (
+        "falling",
+        "the first tile has the maximum",
+        "m never falls: tl.maximum compares row by row, Python's max doesn't.",
+        (3, -2.0, 0),
+    ),
     ("large", "scores around 1,000", "Subtract the maximum before exp.", (2, 1000.0, 0)),
 )
 
@@ -574,7 +589,7 @@ def run_add(launch: Callable, answer: Callable, draw: int, *sizes: int) -> dict[
         qk_ptr=qk,
         v_ptr=v,
         num_tiles=sizes[0],
-        CALL=Written(answer),
+        CALL=Written(answer, ("m", "l", "acc")),
         ROWS=ROWS,
         WIDTH=32,
     )

@@ -57,12 +57,19 @@ class OutsideError(AnswerError, IndexError):
 
 @dataclass(frozen=True)
 class Written:
-    """An answer that another kernel calls; it says so if the answer isn't written yet."""
+    """An answer that another kernel calls; it says so if the answer isn't written yet, or if it
+    doesn't return as many tiles as there are names."""
 
     answer: Callable
+    names: tuple[str, ...] = ()
 
     def __call__(self, *arguments: object) -> object:
-        return require_written(self.answer(*arguments))
+        result = require_written(self.answer(*arguments))
+        if self.names and not (isinstance(result, tuple) and len(result) == len(self.names)):
+            raise AnswerError(
+                f"the function must return {len(self.names)}: {', '.join(self.names)}"
+            )
+        return result
 
 
 def run_kernel(function: Callable, grid: tuple[int, ...], **arguments: object) -> None:
