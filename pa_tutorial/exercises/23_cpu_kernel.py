@@ -104,7 +104,8 @@ _HEADS = "Consecutive query heads share a KV head, and each head has its own m, 
 _TABLE = "The table says where a block is; the last entries belong to no block of the sequence."
 _SIMPLE = "Numba takes loops, arithmetic and NumPy; no classes, no lists of mixed types."
 SEQUENCE_CASES = (
-    # name, what it isolates, what a failure means, (seq_len, num_heads, num_kv_heads, score), ...
+    # name, what it isolates, what a failure means,
+    # (seq_len, num_heads, num_kv_heads, score), compiled
     ("one_block", "one full block", _STATE, (4, 1, 1, 0), False),
     ("low", "scores around -200", _STATE, (8, 1, 1, -200), False),
     ("tail", "a last block that isn't full", _LAST, (11, 1, 1, 0), False),
