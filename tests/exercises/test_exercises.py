@@ -156,7 +156,7 @@ def test_notebook_holds_the_exercises_as_they_are(name: str) -> None:
     [
         ("head_tile", "@triton.jit\n", "", "compile it: @triton.jit is missing"),
         ("token_offsets", "    block_number", "    if is_token:\n        pass\n    block_number",
-         "compile line 22, `if is_token:`"),
+         "compile line 23, `if is_token:`"),
         ("add_tile", ', input_precision="ieee"', "", "10 bits of the fraction"),
     ],
 )  # fmt: skip
