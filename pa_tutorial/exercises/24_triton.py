@@ -16,9 +16,11 @@ from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.exercise import Exercise
 from pa_tutorial.exercises.random_inputs import redrawn, seeded_torch
 from pa_tutorial.exercises.triton_grading import (
+    TAKES_LESS,
     Written,
     other_slots,
     require_some_written,
+    run_compiled,
     run_kernel,
     sparse,
     tl,
@@ -48,30 +50,46 @@ def trials(
     ours: Callable,
     axes: tuple[str, ...],
 ) -> list[Trial]:
-    """One trial per case: (name, what it isolates, what a failure means, sizes).
+    """One trial per case: (name, what it isolates, what a failure means, sizes); and one more, in
+    which what is right for the first case is compiled, too.
 
-    run       run(answer, draw, *sizes) -> quantity -> tensor, or `out` alone
+    run       run(launch, answer, draw, *sizes) -> quantity -> tensor, or `out` alone
     expected  expected(draw, *sizes), the same
     """
 
     def by_name(result: Tensor | dict[str, Tensor]) -> dict[str, Tensor]:
         return result if isinstance(result, dict) else {"out": result}
 
-    def run_answer(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
-        return by_name(run(ours if function is None else function, draw, *sizes))
+    def wanted(sizes: tuple) -> dict[str, Tensor]:
+        return by_name(expected(draw, *sizes))
 
+    def run_answer(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
+        return by_name(run(run_kernel, function or ours, draw, *sizes))
+
+    def compile_answer(sizes: tuple, function: Callable | None) -> dict[str, Tensor]:
+        found = run_answer(sizes, function)
+        if all(close(found[name], right) for name, right in wanted(sizes).items()):
+            run(run_compiled, function or ours, draw, *sizes)
+        return found
+
+    compiled = ("compiled", "the same for Triton's compiler", TAKES_LESS, cases[0][3])
+    runs = [run_answer] * len(cases) + [compile_answer]
     return [
         Trial(
             name=name,
             isolates=isolates,
             meaning=meaning,
-            run=partial(run_answer, sizes),
-            references={"the same in torch": lambda sizes=sizes: by_name(expected(draw, *sizes))},
+            run=partial(run_this, sizes),
+            references={"the same in torch": partial(wanted, sizes)},
             bounds=dict.fromkeys(("qk_max", "exp_sum", "accs", "out"), 1e-6),
             axes=axes,
         )
-        for name, isolates, meaning, sizes in cases
+        for run_this, (name, isolates, meaning, sizes) in zip(runs, [*cases, compiled], strict=True)
     ]
+
+
+def close(found: Tensor, right: Tensor) -> bool:
+    return torch.allclose(found.double(), right.double(), rtol=1e-4, atol=1e-4)
 
 
 # 1. ---------------------------------------------------------------------------------------------
@@ -109,7 +127,10 @@ def check_of_head_tile(
 
 
 _PADDING = "A tile's length is a power of two; a head's may not be. Mask the difference."
-_ROWS = "A row that doesn't exist must not be read, wherever it seems to begin."
+_ROWS = (
+    "A row that doesn't exist must not be read, wherever it seems to begin. Use & between tiles, "
+    "with parentheses around each comparison; `and` looks at one element."
+)
 HEAD_CASES = (
     ("full", "16 rows of 32 elements", "Element 0 of a row is at its begin.", (16, 32, 0)),
     ("rows", "11 of 16 rows exist", _ROWS, (11, 32, 0)),
@@ -127,17 +148,19 @@ def heads(draw: int, num_rows: int, head_size: int, gap: int) -> tuple[Tensor, T
     return memory.flatten()[: memory.numel() - gap], begin
 
 
-def run_head_tile(answer: Callable, draw: int, num_rows: int, head_size: int, gap: int) -> Tensor:
+def run_head_tile(
+    launch: Callable, answer: Callable, draw: int, num_rows: int, head_size: int, gap: int
+) -> Tensor:
     memory, begin = heads(draw, num_rows, head_size, gap)
     out = unwritten(ROWS, padded(head_size))
-    run_kernel(
+    launch(
         check_of_head_tile,
         (1, 1, 1),
         out_ptr=out,
         x_ptr=memory,
         begin_ptr=begin,
         num_rows=num_rows,
-        CALL=Written(answer),
+        CALL=Written(answer, ("offset", "mask")),
         ROWS=ROWS,
         HEAD_SIZE=head_size,
         HEAD_SIZE_PADDED=padded(head_size),
@@ -212,7 +235,7 @@ APPEND_CASES = (
     ("one_token", "slot 21", _SLOT, ((21,), 64, 4096, 1024)),
     ("three_tokens", "slots in three blocks", _SLOT, ((5, 63, 32), 64, 4096, 1024)),
     ("gaps", "blocks and heads that are not side by side", _STRIDES, ((17, 34), 64, 5000, 2400)),
-    ("nowhere", "a token with slot -1, and one with slot 0", "Only -1 is padding; 0 is a slot.",
+    ("nowhere", "a token with slot -1, and one with slot 0", "Slot -1 isn't stored; slot 0 is.",
      ((0, -1, 40), 64, 4096, 1024)),
     ("head_size_80", "80 elements in a tile of 128", _ONLY, ((3, 16, 31), 80, 4096, 1280)),
     ("large_pool", "block 3 begins after 2**31 elements",
@@ -230,10 +253,15 @@ def empty_cache(head_size: int, block_stride: int, head_stride: int) -> Tensor:
 
 
 def run_append(
-    kernel: Callable, draw: int, slots: tuple[int, ...], head_size: int, *strides: int
+    launch: Callable,
+    kernel: Callable,
+    draw: int,
+    slots: tuple[int, ...],
+    head_size: int,
+    *strides: int,
 ) -> Tensor:
     cache = empty_cache(head_size, *strides)
-    run_kernel(
+    launch(
         kernel,
         (len(slots), 2, 1),
         out_ptr=cache,
@@ -285,7 +313,8 @@ def token_offsets(
 
     block_table_ptr  address of the sequence's row: int32, one block number per block
     token_idx        [TILE_SIZE]  positions in the sequence
-    is_token         [TILE_SIZE]  which of them exist; the row may end with the last
+    is_token         [TILE_SIZE]  which of them exist; the row may have no entry after
+                     the last token's block
     returns          [TILE_SIZE]  int64: offsets from the cache's first element
     """
     # 1. the block number of each token that exists
@@ -312,8 +341,11 @@ def check_of_token_offsets(
     tl.store(out_ptr + token_idx, offset, mask=is_token)
 
 
-_NEXT = "The tokens of a block are HEAD_SIZE elements apart."
-_BLOCK = "The block table says which block a token is in."
+_NEXT = (
+    "The table has one entry per block: where the block is in the pool. In it, tokens are "
+    "HEAD_SIZE elements apart."
+)
+_BLOCK = "The block table says which block a token is in; count from that block's first token."
 _END = "A block table may end with the sequence's last block: look up only tokens that exist."
 _LARGE = "Block number times stride overflows 32 bits and becomes negative."
 OFFSET_CASES = (
@@ -333,10 +365,16 @@ def table_of(draw: int, seq_len: int, block_size: int) -> Tensor:
 
 
 def run_offsets(
-    answer: Callable, draw: int, seq_len: int, block_size: int, head: int, block_stride: int
+    launch: Callable,
+    answer: Callable,
+    draw: int,
+    seq_len: int,
+    block_size: int,
+    head: int,
+    block_stride: int,
 ) -> Tensor:
     out = torch.full((seq_len,), -1)
-    run_kernel(
+    launch(
         check_of_token_offsets,
         (-(-seq_len // ROWS), 1, 1),
         out_ptr=out,
@@ -409,7 +447,10 @@ def check_of_scores(
 
 
 _MASK = "exp(-inf) is 0, and exp(0) isn't."
-_ALIBI = "The newest token has distance 0, and the one before it -1."
+_ALIBI = (
+    "The newest token has distance 0, and the one before it -1. Slopes belong to rows and "
+    "distances to columns; only q . k is scaled."
+)
 TILE_SCORE_CASES = (
     # name, what it isolates, what a failure means, (first token, seq_len, with ALiBi)
     ("full", "16 tokens", "qk = scale * (q . k)", (0, 16, False)),
@@ -426,9 +467,11 @@ def tile_inputs(draw: int, start: int, seq_len: int, alibi: bool) -> dict[str, T
     return {"q": random(draw, ROWS, 32), "k": k, "slopes": slopes}
 
 
-def run_scores(answer: Callable, draw: int, start: int, seq_len: int, alibi: bool) -> Tensor:
+def run_scores(
+    launch: Callable, answer: Callable, draw: int, start: int, seq_len: int, alibi: bool
+) -> Tensor:
     out, inputs = unwritten(ROWS, ROWS), tile_inputs(draw, start, seq_len, alibi)
-    run_kernel(
+    launch(
         check_of_scores,
         (1, 1, 1),
         out_ptr=out,
@@ -477,7 +520,7 @@ def add_tile(m, l, acc, qk, v):
     """
     # 1. each row's new maximum: tl.max and tl.sum take axis, tl.maximum compares two tiles
     # 2. the tile's weights, and what the old sums must be multiplied by
-    # 3. l and acc; weights times v is another tl.dot. Return all three
+    # 3. l and acc; weights times v is another tl.dot, again "ieee". Return all three
     ### BEGIN SOLUTION
     m_new = tl.maximum(m, tl.max(qk, axis=1))
     weights = tl.exp(qk - m_new[:, None])
@@ -507,14 +550,22 @@ def check_of_add_tile(
     tl.store(out_ptr + row[:, None] * WIDTH + element[None, :], acc / l[:, None])
 
 
-_ROW = "Each row has its own maximum, over axis 1; before the first tile it is -inf."
+_ROW = (
+    "Each row has its own maximum, over axis 1, and the new one is returned. Before the first "
+    "tile m is -inf, so what multiplies the old sums must be 0."
+)
 _RESCALE = "When the maximum grows, the old sums are too large by exp(m_new - m)."
 ADD_CASES = (
     # name, what it isolates, what a failure means, (tiles, by how much each exceeds the last, tail)
     ("one_tile", "16 tokens", _ROW, (1, 0.0, 0)),
     ("tail", "5 scores are -inf", "exp(-inf) is 0.", (1, 0.0, 5)),
     ("growing", "a larger maximum in each of 3 tiles", _RESCALE, (3, 2.0, 5)),
-    ("falling", "the first tile has the maximum", "m never falls.", (3, -2.0, 0)),
+    (
+        "falling",
+        "the first tile has the maximum",
+        "m never falls: tl.maximum compares row by row, Python's max doesn't.",
+        (3, -2.0, 0),
+    ),
     ("large", "scores around 1,000", "Subtract the maximum before exp.", (2, 1000.0, 0)),
 )
 
@@ -527,18 +578,18 @@ def tiles_of(draw: int, num_tiles: int, step: float, tail: int) -> tuple[Tensor,
     return qk, random(draw + 1, num_tiles * ROWS, 32)
 
 
-def run_add(answer: Callable, draw: int, *sizes: int) -> dict[str, Tensor]:
+def run_add(launch: Callable, answer: Callable, draw: int, *sizes: int) -> dict[str, Tensor]:
     qk, v = tiles_of(draw, *sizes)
     widths = {"out_m_ptr": 1, "out_l_ptr": 1, "out_acc_ptr": 32, "out_ptr": 32}
     outputs = {name: unwritten(ROWS, width) for name, width in widths.items()}
-    run_kernel(
+    launch(
         check_of_add_tile,
         (1, 1, 1),
         **outputs,
         qk_ptr=qk,
         v_ptr=v,
         num_tiles=sizes[0],
-        CALL=Written(answer),
+        CALL=Written(answer, ("m", "l", "acc")),
         ROWS=ROWS,
         WIDTH=32,
     )

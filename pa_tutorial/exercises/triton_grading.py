@@ -20,6 +20,10 @@ else:  # the exercises can be read, and say why they cannot be run
     triton, tl = SimpleNamespace(jit=lambda function: function), None
 
 NOT_WRITTEN = 54321.0  # what an output holds before a kernel writes to it
+ONLY_PYTHON = "Python runs it, but Triton can't compile"
+TAKES_LESS = (
+    "The compiler takes less than Python: no lists, no built-in max or sum, no `if` on a tile."
+)
 
 
 def other_slots(rng: np.random.Generator, name: str, sizes: tuple) -> tuple[str | None, tuple]:
@@ -53,12 +57,19 @@ class OutsideError(AnswerError, IndexError):
 
 @dataclass(frozen=True)
 class Written:
-    """An answer that another kernel calls; it says so if the answer isn't written yet."""
+    """An answer that another kernel calls; it says so if the answer isn't written yet, or if it
+    doesn't return as many tiles as there are names."""
 
     answer: Callable
+    names: tuple[str, ...] = ()
 
     def __call__(self, *arguments: object) -> object:
-        return require_written(self.answer(*arguments))
+        result = require_written(self.answer(*arguments))
+        if self.names and not (isinstance(result, tuple) and len(result) == len(self.names)):
+            raise AnswerError(
+                f"the function must return {len(self.names)}: {', '.join(self.names)}"
+            )
+        return result
 
 
 def run_kernel(function: Callable, grid: tuple[int, ...], **arguments: object) -> None:
@@ -88,6 +99,58 @@ def run_kernel(function: Callable, grid: tuple[int, ...], **arguments: object) -
     for name, tensor in before.items():
         if not same_numbers(tensor, inputs[name]):
             raise AnswerError(f"the kernel changed {name}; it must only read it")
+
+
+def run_compiled(function: Callable, grid: tuple[int, ...], **arguments: object) -> None:
+    """Run an answer, and then see whether Triton's compiler takes it, too; it needs no GPU.
+
+    Raises AnswerError with the reader's line if it doesn't. Where nothing can be compiled, the
+    interpreter's verdict is all there is.
+    """
+    run_kernel(function, grid, **arguments)
+    from triton.compiler.errors import CompilationError
+
+    from pa_tutorial.kernels.triton.backend import TritonCall
+    from pa_tutorial.kernels.triton.compiled import compile_call
+
+    constants = {name: value for name, value in arguments.items() if name.isupper()}
+    answer = function
+    if "CALL" in constants:
+        answer = constants["CALL"] = constants["CALL"].answer
+    if not hasattr(answer, "fn"):
+        raise AnswerError(f"{ONLY_PYTHON} it: @triton.jit is missing in the line above its def")
+    values = {name: value for name, value in arguments.items() if name not in constants}
+    try:
+        compiled = compile_call(TritonCall(function, grid, values, constants))
+    except CompilationError as error:
+        said = f"{line_of(error, answer)}: {reason_of(error)}"
+        raise AnswerError(f"{ONLY_PYTHON} {said}\n{TAKES_LESS}") from None
+    except Exception as error:
+        if "Unsupported function" not in str(error):
+            return  # there is no assembler, perhaps
+        raise AnswerError(f"{ONLY_PYTHON} it: {error}; @triton.jit is missing there") from None
+    if compiled.count("mma.sync") and "tf32" in compiled.ptx:
+        raise AnswerError(
+            'on a GPU, tl.dot would keep 10 bits of the fraction: give it input_precision="ieee"'
+        )
+
+
+def line_of(error: BaseException, answer: Callable) -> str:
+    """The line of the answer at which the compiler stopped: as a cell counts, and its text."""
+    while error is not None:
+        if getattr(error, "src", None) == answer.src and hasattr(error.node, "lineno"):
+            lines, number = answer.src.splitlines(), error.node.lineno
+            above = len(answer.raw_src) - len(lines)  # the decorator
+            at = answer.starting_line_number + above + number - 1
+            return f"line {at}, `{lines[number - 1].strip()}`"
+        error = error.__cause__
+    return "a kernel that calls it"
+
+
+def reason_of(error: BaseException) -> str:
+    root = root_of(error)
+    reason = getattr(root, "error_message", None) or str(root)
+    return reason.strip().partition("\n")[0]
 
 
 def root_of(error: BaseException) -> BaseException:

@@ -148,3 +148,22 @@ def test_notebook_holds_the_exercises_as_they_are(name: str) -> None:
     assert not fill(notebook, exercises), "run `make refresh`"
     marked = [c.metadata for c in notebook.cells if "exercise" in c.metadata]
     assert len(marked) == len(PARTS) * len(exercises)
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize(
+    ("name", "right", "beyond", "said"),
+    [
+        ("head_tile", "@triton.jit\n", "", "compile it: @triton.jit is missing"),
+        ("token_offsets", "    block_number", "    if is_token:\n        pass\n    block_number",
+         "compile line 23, `if is_token:`"),
+        ("add_tile", ', input_precision="ieee"', "", "10 bits of the fraction"),
+    ],
+)  # fmt: skip
+def test_what_only_the_interpreter_takes_is_refused(
+    name: str, right: str, beyond: str, said: str
+) -> None:
+    exercise = EXERCISES[name]
+    result = grade(name, exercise.answer(exercise.source.replace(right, beyond, 1)))
+    assert result.passed == result.total - 1
+    assert said in result.first_failure.diagnosis
