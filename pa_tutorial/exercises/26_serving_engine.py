@@ -89,6 +89,47 @@ def as_numbers(answers: list[Admission]) -> Tensor:
 
 
 # 2. ---------------------------------------------------------------------------------------------
+def waiting_tokens(
+    waiting: list[int], num_free: int, block_size: int, budget: int, chunk_size: int
+) -> list[int]:
+    """How many tokens each waiting sequence computes in a step: 0 for one that doesn't start.
+
+    waiting           tokens per sequence, oldest first; none of them is computed yet
+    num_free, budget  blocks and tokens that the running ones have left
+    """
+    # the oldest first: one starts if there is budget left, and free blocks for all its tokens
+    # it takes only the blocks of its chunk; if one can't start, none behind it may
+    ### BEGIN SOLUTION
+    computes = [0] * len(waiting)
+    for index, tokens in enumerate(waiting):
+        if budget == 0 or -(-tokens // block_size) > num_free:
+            break
+        computes[index] = min(tokens, chunk_size, budget)
+        num_free -= -(-computes[index] // block_size)
+        budget -= computes[index]
+    return computes
+    ### END SOLUTION
+
+
+_SHARE = "The sequences, oldest first, share the budget to its last token."
+_CHUNK = "No sequence computes more than chunk_size tokens."
+_DOOR = "A sequence starts if blocks for all its tokens are free, though it takes fewer at first."
+_QUEUE = "If one can't start, none behind it may."
+_TAKES = "Check the blocks of the whole prompt, and subtract only those that its chunk takes."
+WAITING_CASES: tuple[tuple, ...] = (
+    # name, what it isolates, what its failure means,
+    # waiting, num_free, block_size, budget, chunk_size
+    ("chunk", "a long prompt starts", _CHUNK, [30], 20, 4, 16, 8),
+    ("whole_prompt", "room for its chunk, not for its prompt", _DOOR, [16], 3, 4, 16, 8),
+    ("nobody_overtakes", "the third would fit", _QUEUE, [6, 16, 3], 5, 4, 20, 8),
+    ("two_start", "both fit", _DOOR, [8, 4], 3, 4, 16, 8),
+    ("one_starts", "too few blocks are left for the second", _TAKES, [11, 5], 3, 4, 16, 6),
+    ("chunks_count", "a chunk leaves blocks for the second", _TAKES, [12, 8], 3, 4, 16, 4),
+    ("budget", "one token of the budget is left for the second", _SHARE, [6, 7, 3], 20, 4, 7, 8),
+)  # fmt: skip
+
+
+# 3. ---------------------------------------------------------------------------------------------
 def running_tokens(
     running: list[tuple[int, int]],
     num_free: int,
@@ -124,8 +165,6 @@ def running_tokens(
 
 
 _REST = "A sequence computes the tokens that it hasn't computed yet."
-_SHARE = "The sequences, oldest first, share token_budget to its last token."
-_CHUNK = "No sequence computes more than chunk_size tokens."
 _GROW = "A sequence needs only new blocks: those for all its tokens minus those it holds."
 _YOUNGEST = (
     "Preempt the youngest that still runs, at last this one itself, and no more than needed."
@@ -148,45 +187,6 @@ RUNNING_CASES: tuple[tuple, ...] = (
     ("itself", "the youngest needs a block", _YOUNGEST, [(7, 6), (9, 8)], 0, 4, 16, 8),
     ("one_block_for_two", "the older one takes the last block", _BOOKS,
      [(9, 8), (5, 4)], 1, 4, 16, 8),
-)  # fmt: skip
-
-
-# 3. ---------------------------------------------------------------------------------------------
-def waiting_tokens(
-    waiting: list[int], num_free: int, block_size: int, budget: int, chunk_size: int
-) -> list[int]:
-    """How many tokens each waiting sequence computes in a step: 0 for one that doesn't start.
-
-    waiting           tokens per sequence, oldest first; none of them is computed yet
-    num_free, budget  blocks and tokens that the running ones have left
-    """
-    # the oldest first: one starts if there is budget left, and free blocks for all its tokens
-    # it takes only the blocks of its chunk; if one can't start, none behind it may
-    ### BEGIN SOLUTION
-    computes = [0] * len(waiting)
-    for index, tokens in enumerate(waiting):
-        if budget == 0 or -(-tokens // block_size) > num_free:
-            break
-        computes[index] = min(tokens, chunk_size, budget)
-        num_free -= -(-computes[index] // block_size)
-        budget -= computes[index]
-    return computes
-    ### END SOLUTION
-
-
-_DOOR = "A sequence starts if blocks for all its tokens are free, though it takes fewer at first."
-_QUEUE = "If one can't start, none behind it may."
-_TAKES = "Check the blocks of the whole prompt, and subtract only those that its chunk takes."
-WAITING_CASES: tuple[tuple, ...] = (
-    # name, what it isolates, what its failure means,
-    # waiting, num_free, block_size, budget, chunk_size
-    ("chunk", "a long prompt starts", _CHUNK, [30], 20, 4, 16, 8),
-    ("whole_prompt", "room for its chunk, not for its prompt", _DOOR, [16], 3, 4, 16, 8),
-    ("nobody_overtakes", "the second would fit", _QUEUE, [16, 3], 3, 4, 16, 8),
-    ("two_start", "both fit", _DOOR, [8, 4], 3, 4, 16, 8),
-    ("one_starts", "too few blocks are left for the second", _TAKES, [11, 5], 3, 4, 16, 6),
-    ("chunks_count", "a chunk leaves blocks for the second", _TAKES, [12, 8], 3, 4, 16, 4),
-    ("budget", "one token of the budget is left for the second", _SHARE, [6, 7, 3], 20, 4, 7, 8),
 )  # fmt: skip
 
 
@@ -242,11 +242,11 @@ EXERCISES = (
         is_warm_up=True,
     ),
     Exercise(
-        solution=running_tokens,
-        cases=graded(RUNNING_CASES, step_run, step_of_running, ("sequence",), longer_step),
-    ),
-    Exercise(
         solution=waiting_tokens,
         cases=graded(WAITING_CASES, step_run, step_of_waiting, ("sequence",), longer_step),
+    ),
+    Exercise(
+        solution=running_tokens,
+        cases=graded(RUNNING_CASES, step_run, step_of_running, ("sequence",), longer_step),
     ),
 )
