@@ -77,7 +77,7 @@ def _pattern(out: Comparison, axes: tuple[str, ...], problem: object) -> str | N
         if len(bad) < wrong.shape[-1]:
             return f"only heads {bad.tolist()} are wrong: look at which KV head each one reads"
     if out.bound > 0 and wrong.size > 1 and wrong.all():
-        rows = " and ".join(axes[: wrong.ndim])
+        rows = " and ".join("number" if "|" in axis else axis for axis in axes[: wrong.ndim])
         return f"in this case every {rows} is wrong, not just that one"
     return None
 

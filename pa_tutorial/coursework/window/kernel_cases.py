@@ -52,8 +52,8 @@ _SKIP = "Both loops over blocks begin at the block of the first token that is se
 _FIRST = "The first token that is seen is seq_len - WINDOW, not the one before or after."
 _SHORT = "A sequence shorter than the window is seen from token 0, as seq_len - WINDOW is negative."
 _ZERO = (
-    "A masked slot gets the score 0. This is its final weight only if its exp is never taken, "
-    "because exp(0 - qk_max) isn't 0."
+    "A slot before the window must weigh nothing, however low the other scores are: 0 isn't low "
+    "enough as its score, nor is -10,000."
 )
 _OFF = "WINDOW = 0 means no window, not a window without tokens."
 _VECS = "A vec's logits must begin at a multiple of its size, so count from a block's first slot."
@@ -70,8 +70,9 @@ V1_CASES = (
      lambda n: Windows(n(9, 20), (BLOCK * n(1, 2), BLOCK * n(3, 4))), {}),
     ("mixed_lengths", "sequences shorter than the window, as long, and longer", _SHORT,
      lambda n: Windows(w := n(10, 20), (0, 1, n(9, 15)), (1, w - n(1, 8))), {}),
-    ("far_below_zero", "scores near -300, and slots before the window", _ZERO,
-     lambda n: Windows(n(10, 20), (BLOCK * n(1, 2) + n(2, 6),)), {"scores": "deep_negative"}),
+    ("far_below_zero", "scores far below -10,000, and slots before the window", _ZERO,
+     lambda n: Windows(n(10, 20), (BLOCK * n(1, 2) + n(2, 6),)),
+     {"scores": "opposite", "scale_factor": 1e6}),
     ("with_and_without", "the same step with a window and with WINDOW = 0", _OFF,
      lambda n: Windows(n(5, 12), (BLOCK * n(1, 2) + n(1, 6),), (n(2, 4),)), {"also_without": True}),
     ("heads_and_slopes", "four heads share two KV heads; ALiBi", _HEADS,
