@@ -182,11 +182,11 @@ def own_slots(
 ) -> Tensor:
     """Where one rank writes K and V of new tokens if blocks are dealt out to the ranks in turn.
 
-    positions  [num_tokens] int64   positions of the new tokens in their sequence
-    own_table  [num_own_blocks]     this rank's blocks of the sequence, in order, as numbers in
-                                    its own pool; [0] if it has none
-    returns    [num_tokens] int64   the slot in this rank's pool, or -1 for a token on another
-                                    rank, which reshape_and_cache skips
+    positions  [num_tokens] int64      positions of the new tokens in their sequence
+    own_table  [num_own_blocks] int32  this rank's blocks of the sequence, in order, as numbers in
+                                       its own pool; [0] if it has none
+    returns    [num_tokens] int64      the slot in this rank's pool, or -1 for a token on another
+                                       rank, which reshape_and_cache skips
     """
     # which logical block is each token in, and which rank has that block?
     # how many blocks of the sequence did this rank get before it?
