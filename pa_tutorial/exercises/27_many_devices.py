@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.attention.full import causal_attention
-from pa_tutorial.checks.calls import AnswerError, Function, require_written
+from pa_tutorial.checks.calls import AnswerError, Function
 from pa_tutorial.distributed.heads import heads_of
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import graded, require_shape, require_tensor
+from pa_tutorial.exercises.grading import called_for, graded, require_shape, require_tensor
 from pa_tutorial.exercises.random_inputs import seeded_torch
 
 
@@ -44,17 +44,19 @@ def larger(rng: np.random.Generator, _: str, *sizes: int) -> tuple:
     return None, *(size if size == 1 else size * times for size in sizes)
 
 
+def ranges(num_kv_heads: int, num_ranks: int) -> list[range]:
+    sizes = num_ranks, num_kv_heads * num_ranks, num_kv_heads
+    return [heads_of(rank, *sizes)[1] for rank in range(num_ranks)]
+
+
 def heads_run(answer: Function, num_kv_heads: int, num_ranks: int) -> Tensor:
-    heads = [require_written(answer(r, num_ranks, num_kv_heads)) for r in range(num_ranks)]
-    if not all(isinstance(some, range) for some in heads):
-        raise AnswerError(f"it returned {heads[0]!r:.60}; it must return a range")
-    found = torch.tensor([list(some) for some in heads if len(some) == len(heads[0])])
-    return require_shape(found, [num_ranks, max(1, num_kv_heads // num_ranks)]).double()
+    for rank, right in enumerate(ranges(num_kv_heads, num_ranks)):
+        called_for(answer, (rank, num_ranks, num_kv_heads), right)
+    return heads_of_the_package(num_kv_heads, num_ranks)
 
 
 def heads_of_the_package(num_kv_heads: int, num_ranks: int) -> Tensor:
-    sizes = num_ranks, num_kv_heads * num_ranks, num_kv_heads
-    return torch.tensor([list(heads_of(r, *sizes)[1]) for r in range(num_ranks)]).double()
+    return torch.tensor([list(some) for some in ranges(num_kv_heads, num_ranks)]).double()
 
 
 KV_HEADS = Exercise(
@@ -102,10 +104,11 @@ def part_of_layer(
     ### END SOLUTION
 
 
+_ALL = "One rank has all heads, so look at axes, arguments and sums, not at slices."
 _OWN = "The weights of other ranks' heads are NaN here, because a rank doesn't have them."
 LAYER_CASES = (
     # name, what it isolates, what its failure means, num_heads, num_kv_heads, num_ranks
-    ("one_rank", "one rank has everything", "Rows of q, k and v, columns of w_out.", 4, 4, 1),
+    ("one_rank", "one rank has everything", _ALL, 4, 4, 1),
     ("two_ranks", "two ranks, two heads each", _OWN, 4, 4, 2),
     ("gqa", "two query heads per KV head, KV heads divided", _OWN, 8, 4, 2),
     ("repeated", "two ranks need the same KV head", _OWN, 8, 2, 4),
@@ -122,6 +125,17 @@ def attend_own(heads: range, kv_heads: range, q: Tensor, k: Tensor, v: Tensor) -
             found = f"attend got {name} with {given.shape[1]} heads"
             raise AnswerError(f"{found}; on this rank, {name} has {len(own)}")
     return attend(q, k, v)
+
+
+def require_own_weights(part: Tensor, hidden: Tensor) -> None:
+    """Weights of other heads show in the gradient even if the answer dropped what it computed with
+    them, because 0 · NaN is NaN."""
+    if not part.requires_grad or not part.isfinite().all():
+        return
+    (gradient,) = torch.autograd.grad(part.sum(), hidden)
+    if gradient.isnan().any():
+        found = "it computed with other ranks' weights and dropped the result"
+        raise AnswerError(f"{found}; a rank has only the weights of its own heads")
 
 
 def layer(num_heads: int, num_kv_heads: int, draw: int) -> list[Tensor]:
@@ -142,8 +156,10 @@ def layer_run(
             weight[: some.start * HEAD_SIZE] = torch.nan
             weight[some.stop * HEAD_SIZE :] = torch.nan
         *weights, w_out = weights
+        hidden.requires_grad_()
         part = answer(hidden, *weights, w_out.T, *own, HEAD_SIZE, partial(attend_own, *own))
-        parts.append(require_shape(part, [len(hidden), HIDDEN_SIZE]))
+        require_own_weights(require_shape(part, [len(hidden), HIDDEN_SIZE]), hidden)
+        parts.append(part.detach())
     return torch.stack(parts).sum(dim=0)  # this sum is the all-reduce
 
 
@@ -166,11 +182,11 @@ def own_slots(
 ) -> Tensor:
     """Where one rank writes K and V of new tokens if blocks are dealt out to the ranks in turn.
 
-    positions  [num_tokens] int64   positions of the new tokens in their sequence
-    own_table  [num_own_blocks]     this rank's blocks of the sequence, in order, as numbers in
-                                    its own pool; [0] if it has none
-    returns    [num_tokens] int64   the slot in this rank's pool, or -1 for a token on another
-                                    rank, which reshape_and_cache skips
+    positions  [num_tokens] int64      positions of the new tokens in their sequence
+    own_table  [num_own_blocks] int32  this rank's blocks of the sequence, in order, as numbers in
+                                       its own pool; [0] if it has none
+    returns    [num_tokens] int64      the slot in this rank's pool, or -1 for a token on another
+                                       rank, which reshape_and_cache skips
     """
     # which logical block is each token in, and which rank has that block?
     # how many blocks of the sequence did this rank get before it?
@@ -184,15 +200,18 @@ def own_slots(
     ### END SOLUTION
 
 
-_TURN = "Logical block b is on rank b % num_ranks, and there it is block b // num_ranks."
-_SKIP = "A token on another rank gets -1; otherwise it would overwrite one of this rank's."
+_TABLE = "With one rank, own_table is the whole table: block number times block size, plus offset."
+_PROMPT = "Rank 0 has logical blocks 0 and 2, rank 1 has 1 and 3; tokens of other blocks get -1."
+_LAST = "Position 28 is in logical block 3, the second block of rank 1; on rank 0, it gets -1."
+_FEWER = "Of seven blocks, rank 0 has 0, 3 and 6; the others have two, so look up only own blocks."
+_NONE = "Ranks 2 and 3 have no block of this sequence, so every token gets -1 there."
 SLOT_CASES = (
     # name, what it isolates, what its failure means, range of positions, block_size, tables
-    ("one_rank", "one rank: the slots of notebook 04", _TURN, (0, 11), 8, ([5, 2],)),
-    ("prompt", "a prompt over two ranks", _TURN, (0, 29), 8, ([1, 2], [2, 1])),
-    ("decode", "one new token", _SKIP, (28, 29), 8, ([1, 2], [2, 1])),
-    ("chunk", "a chunk from the middle", _TURN, (13, 50), 8, ([4, 1, 6], [3, 7, 2], [9, 5, 0])),
-    ("no_block", "a rank that has no block", _SKIP, (0, 9), 8, ([3], [8], [0], [0])),
+    ("one_rank", "one rank, as in slot_mapping", _TABLE, (0, 11), 8, ([5, 2],)),
+    ("prompt", "a prompt over two ranks", _PROMPT, (0, 29), 8, ([1, 2], [2, 1])),
+    ("decode", "one new token", _LAST, (28, 29), 8, ([1, 2], [2, 1])),
+    ("chunk", "ranks with more and fewer blocks", _FEWER, (13, 50), 8, ([4, 1, 6], [3, 7], [9, 5])),
+    ("no_block", "a rank that has no block", _NONE, (0, 9), 8, ([3], [8], [0], [0])),
 )
 
 
@@ -212,7 +231,7 @@ def slots_run(answer: Function, span: tuple, size: int, tables: tuple) -> Tensor
     return torch.stack(rows)
 
 
-def slots_dealt(span: tuple, size: int, tables: tuple) -> Tensor:
+def slots_dealt_by_hand(span: tuple, size: int, tables: tuple) -> Tensor:
     """Deal the slots of all blocks out like cards, then take those for the new tokens."""
     slots = torch.full((len(tables), span[1] + size), -1.0, dtype=torch.float64)
     hands = [iter(table) for table in tables]
@@ -224,7 +243,7 @@ def slots_dealt(span: tuple, size: int, tables: tuple) -> Tensor:
 
 SLOTS = Exercise(
     solution=own_slots,
-    cases=graded(SLOT_CASES, slots_run, slots_dealt, ("rank", "token"), renumbered),
+    cases=graded(SLOT_CASES, slots_run, slots_dealt_by_hand, ("rank", "token"), renumbered),
     is_warm_up=True,
 )
 

@@ -100,6 +100,8 @@ CLOSE = (
      "32_lanes", "cuda.shfl_xor_sync takes (lanes, value, d)"),
     ("transpose_tokens", "range(warp, 32, num_warps):\n            tile",
      "range(32):\n            tile", "many_warps", "each warp takes its own"),
+    ("part_of_layer", "w_k[own_kv], w_v[own_kv]", "w_k[own], w_v[own]",
+     "gqa", "attend got k with 4 heads; on this rank, k has 2"),
 )  # fmt: skip
 
 
