@@ -35,7 +35,9 @@ def can_schedule(
     ### END SOLUTION
 
 
-_BLOCKS = "Compare blocks with blocks; a block that isn't full counts as one."
+_BLOCKS = "Compare blocks with blocks, rounded up; exactly as many as it needs are enough."
+_POOL = "It may fill the whole pool, and its answer goes on in the prompt's last block."
+_END = "Round up the blocks of prompt and answer together, and compare them with the whole pool."
 _PROMPT = "To start, only the prompt needs free blocks; others may end before it grows."
 _LAST = "The last generated token has no K and V in the cache."
 _ORDER = "A sequence that can never run must not wait: check for NEVER first."
@@ -44,13 +46,13 @@ _NOW, _LATER, _NEVER = Admission.NOW, Admission.LATER, Admission.NEVER
 ADMISSION_CASES = (
     # name, what it isolates, what its failure means,
     # prompt_len, max_tokens, block_size, num_usable, num_free; the answer, by hand
-    ("fits", "plenty of room", _BLOCKS, 10, 6, 4, 20, 20, _NOW),
+    ("fits", "it just fits into the whole pool", _POOL, 10, 6, 4, 4, 4, _NOW),
     ("exactly", "as many free blocks as the prompt needs", _BLOCKS, 12, 1, 4, 20, 3, _NOW),
     ("one_too_few", "one block fewer", _BLOCKS, 12, 1, 4, 20, 2, _LATER),
     ("tail", "one token more than full blocks", _BLOCKS, 13, 1, 4, 20, 3, _LATER),
     ("tokens_and_blocks", "more tokens than blocks", _BLOCKS, 64, 1, 16, 5, 5, _NOW),
-    ("too_long_and_full", "too long, while the pool is full", _ORDER, 21, 1, 4, 5, 0, _NEVER),
-    ("grows_too_long", "fits now, but not at its end", _ORDER, 12, 10, 4, 5, 5, _NEVER),
+    ("too_long_and_full", "too long, while the pool is full", _ORDER, 24, 1, 4, 5, 0, _NEVER),
+    ("grows_too_long", "fits now, but not at its end", _END, 12, 10, 4, 5, 5, _NEVER),
     ("last_token", "the last token needs no slot", _LAST, 12, 9, 4, 5, 5, _NOW),
     ("grows_later", "room for the prompt, not yet for the answer", _PROMPT, 4, 9, 4, 8, 1, _NOW),
 )
@@ -115,16 +117,16 @@ _SHARE = "The sequences, oldest first, share the budget to its last token."
 _CHUNK = "No sequence computes more than chunk_size tokens."
 _DOOR = "A sequence starts if blocks for all its tokens are free, though it takes fewer at first."
 _QUEUE = "If one can't start, none behind it may."
-_TAKES = "Check the blocks of the whole prompt, and subtract only those that its chunk takes."
+_TAKES = "Check the blocks of the whole prompt, subtract those of its chunk, and round up both."
 WAITING_CASES: tuple[tuple, ...] = (
     # name, what it isolates, what its failure means,
     # waiting, num_free, block_size, budget, chunk_size
     ("chunk", "a long prompt starts", _CHUNK, [30], 20, 4, 16, 8),
     ("whole_prompt", "room for its chunk, not for its prompt", _DOOR, [16], 3, 4, 16, 8),
-    ("nobody_overtakes", "the third would fit", _QUEUE, [6, 16, 3], 5, 4, 20, 8),
     ("two_start", "both fit", _DOOR, [8, 4], 3, 4, 16, 8),
     ("one_starts", "too few blocks are left for the second", _TAKES, [11, 5], 3, 4, 16, 6),
     ("chunks_count", "a chunk leaves blocks for the second", _TAKES, [12, 8], 3, 4, 16, 4),
+    ("nobody_overtakes", "the third would fit", _QUEUE, [6, 16, 3], 5, 4, 20, 8),
     ("budget", "one token of the budget is left for the second", _SHARE, [6, 7, 3], 20, 4, 7, 8),
 )  # fmt: skip
 
@@ -142,7 +144,7 @@ def running_tokens(
     running   (tokens, how many of them are already computed) per sequence, oldest first
     num_free  blocks that no sequence holds
     """
-    # 1. each has blocks for its computed tokens; how many blocks do some tokens take?
+    # 1. each holds blocks for its computed tokens, the last perhaps not full
     # 2. the oldest first, unless it was preempted: how many tokens, and how many more blocks?
     # 3. while too few are free, preempt the youngest that still runs, perhaps this one itself
     ### BEGIN SOLUTION
@@ -165,9 +167,13 @@ def running_tokens(
 
 
 _REST = "A sequence computes the tokens that it hasn't computed yet."
-_GROW = "A sequence needs only new blocks: those for all its tokens minus those it holds."
+_GROW = "It needs only new blocks: those for its tokens after this step minus those it holds."
 _YOUNGEST = (
     "Preempt the youngest that still runs, at last this one itself, and no more than needed."
+)
+_ENOUGH = (
+    "Preempt until it has blocks for this step; a victim frees those of its computed tokens, "
+    "the last perhaps not full."
 )
 _BOOKS = "All blocks of a victim become free, and those that a sequence takes don't stay free."
 RUNNING_CASES: tuple[tuple, ...] = (
@@ -179,7 +185,7 @@ RUNNING_CASES: tuple[tuple, ...] = (
     ("chunk", "a long prompt goes on", _CHUNK, [(9, 8), (30, 8)], 20, 4, 16, 6),
     ("in_its_block", "no block is free, and none is needed", _GROW, [(7, 6)], 0, 4, 16, 8),
     ("youngest", "a block is missing", _YOUNGEST, [(9, 8), (15, 14), (7, 6)], 0, 4, 16, 8),
-    ("two_victims", "one victim is not enough", _YOUNGEST,
+    ("two_victims", "one victim is not enough", _ENOUGH,
      [(30, 8), (4, 3), (12, 2)], 0, 4, 16, 8),
     ("not_enough", "nor are all victims", _YOUNGEST, [(30, 4), (4, 3)], 0, 4, 16, 16),
     ("all_of_a_victim", "one victim frees two blocks", _BOOKS, [(5, 4), (5, 4), (9, 8)],
