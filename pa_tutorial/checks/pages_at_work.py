@@ -5,7 +5,7 @@ then looks it over. The first thing that is wrong is an AnswerError, in words fo
 """
 
 import builtins
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import index
 from textwrap import wrap
 
@@ -22,7 +22,7 @@ from pa_tutorial.paging.layouts import PAD_SLOT, VllmLayout
 from pa_tutorial.paging.pages import Appended, Pages
 
 MakePages = Callable[[int, int], Pages]  # of num_blocks and block_size
-Tables = dict[str, list[int]]  # the block table of each sequence
+Tables = dict[Hashable, list[int]]  # the block table of each sequence
 
 WIDTH = 110  # of what a failure shows
 NUM_LAYERS = 3  # the first, one in the middle, and the last
@@ -47,9 +47,9 @@ def prefix_numbers(tokens: list[int], extra: int = 0) -> list[int]:
     return numbers
 
 
-def they(names: Sequence[str], does: str, do: str) -> str:
+def they(names: Sequence[Hashable], does: str, do: str) -> str:
     """a reads; a and b read"""
-    return f"{' and '.join(names)} {does if len(names) == 1 else do}"
+    return f"{' and '.join(map(str, names))} {does if len(names) == 1 else do}"
 
 
 def whole(numbers: Sequence[int], what: str) -> list[int]:
@@ -91,7 +91,7 @@ class PagesAtWork:
         self.num_blocks, self.block_size, self.spell = num_blocks, block_size, spell
         self.pages = make_pages(num_blocks, block_size)
         self.cache = self._new_cache()
-        self.tokens: dict[str, list[int]] = {}  # the plain lists: what each sequence must read
+        self.tokens: dict[Hashable, list[int]] = {}  # the plain lists: what each sequence must read
         self.copied = 0
 
     def _new_cache(self) -> PagedKVCache:
@@ -99,11 +99,11 @@ class PagesAtWork:
 
     # The operations
 
-    def start(self, name: str, *tokens: int) -> None:
+    def start(self, name: Hashable, *tokens: int) -> None:
         """A new sequence with a prompt."""
         self.append(name, *tokens)
 
-    def append(self, name: str, *tokens: int) -> None:
+    def append(self, name: Hashable, *tokens: int) -> None:
         before, needed = self.tables(), self.blocks_needed(name, len(tokens))
         unused, given = self._num_unused(), list(tokens)
         try:
@@ -128,7 +128,11 @@ class PagesAtWork:
         self._require_counts(before, name)
         self._require_reads()
 
-    def fork(self, name: str, new: str) -> None:
+    def fork(self, name: Hashable, *new: Hashable) -> None:
+        for one in new:
+            self._fork(name, one)
+
+    def _fork(self, name: Hashable, new: Hashable) -> None:
         before = self.tables()
         self.pages.fork(name, new)
         self.tokens[new] = self.tokens[name].copy()
@@ -138,7 +142,7 @@ class PagesAtWork:
             raise AnswerError(f"{new} has blocks {table}; {name}, which it copies, {before[name]}")
         self._require_counts(before, new)
 
-    def free(self, name: str) -> None:
+    def free(self, name: Hashable) -> None:
         before = self.tables()
         self.pages.free(name)
         del self.tokens[name]
@@ -190,14 +194,14 @@ class PagesAtWork:
     def tables(self) -> Tables:
         return {n: whole(self.pages.table(n), f"the table of {n}") for n in self.tokens}
 
-    def blocks_needed(self, name: str, num_tokens: int) -> int:
+    def blocks_needed(self, name: Hashable, num_tokens: int) -> int:
         """What appending so many tokens takes, if none is found in a cache."""
         tables, length = self.tables(), len(self.tokens.get(name, []))
         table = tables.get(name, [])
         must_copy = length % self.block_size > 0 and len(owners(table[-1], tables)) > 1
         return self._num_blocks_of(length + num_tokens) - len(table) + must_copy
 
-    def has_room(self, name: str, num_tokens: int) -> bool:
+    def has_room(self, name: Hashable, num_tokens: int) -> bool:
         return self.blocks_needed(name, num_tokens) <= self._num_unused()
 
     def in_words(self) -> str:
@@ -219,7 +223,7 @@ class PagesAtWork:
 
     # What must hold
 
-    def _require_tables(self, before: Tables, changed: str) -> None:
+    def _require_tables(self, before: Tables, changed: Hashable) -> None:
         """Each table is as long as it should be, with blocks of the pool."""
         for name, table in self.tables().items():
             if name != changed and table != before[name]:
@@ -235,7 +239,7 @@ class PagesAtWork:
                 )
             self._require_blocks(name, table)
 
-    def _require_blocks(self, name: str, table: list[int]) -> None:
+    def _require_blocks(self, name: Hashable, table: list[int]) -> None:
         for block in self._without_gone(name, table):
             if block == NULL_BLOCK:
                 raise AnswerError(
@@ -252,11 +256,13 @@ class PagesAtWork:
                     f"{name} has block {block} twice: blocks {table}; it was allocated twice"
                 )
 
-    def _without_gone(self, name: str, table: list[int]) -> list[int]:
+    def _without_gone(self, name: Hashable, table: list[int]) -> list[int]:
         """The blocks that a table must have: all of them, unless some slid out of a window."""
         return table
 
-    def _require_copies(self, before: Tables, name: str, copies: list[tuple[int, int]]) -> None:
+    def _require_copies(
+        self, before: Tables, name: Hashable, copies: list[tuple[int, int]]
+    ) -> None:
         table = self.tables()[name]
         for old, new in copies:
             if old not in before.get(name, []):
@@ -272,7 +278,9 @@ class PagesAtWork:
                     "count is too high"
                 )
 
-    def _require_slots(self, before: Tables, name: str, slots: list[int], num_tokens: int) -> None:
+    def _require_slots(
+        self, before: Tables, name: Hashable, slots: list[int], num_tokens: int
+    ) -> None:
         """The new tokens go where the table says, and no other sequence reads there."""
         if len(slots) != num_tokens:
             raise AnswerError(
@@ -305,7 +313,7 @@ class PagesAtWork:
     def _place(self, table: list[int], position: int) -> tuple[int, int]:
         return table[position // self.block_size], position % self.block_size
 
-    def _require_counts(self, before: Tables, changed: str) -> None:
+    def _require_counts(self, before: Tables, changed: Hashable) -> None:
         """The blocks that are in no table are free, and no others are."""
         free, unused, after = self.pages.num_free, self._num_unused(), self.tables()
         if free == unused:
@@ -331,7 +339,7 @@ class PagesAtWork:
         for name, row in zip(tables, self.pages.tables(list(tables)), strict=True):
             self._require_read(name, row, self.cache)
 
-    def _require_read(self, name: str, row: Tensor, cache: PagedKVCache) -> None:
+    def _require_read(self, name: Hashable, row: Tensor, cache: PagedKVCache) -> None:
         tokens = self.tokens[name]
         k, v = read(cache, row, len(tokens))
         numbers = self._numbers(name)
@@ -357,10 +365,10 @@ class PagesAtWork:
 
     # K and V
 
-    def _numbers(self, name: str) -> list[int]:
+    def _numbers(self, name: Hashable) -> list[int]:
         return prefix_numbers(self.tokens[name])
 
-    def _write(self, name: str, appended: Appended) -> None:
+    def _write(self, name: Hashable, appended: Appended) -> None:
         """Copies first, then the new tokens, in every layer."""
         self.copied += len(appended.copies)
         self.cache.copy_blocks(appended.copies)
@@ -388,7 +396,7 @@ def is_pair(copy: object) -> bool:
     return isinstance(copy, list | tuple) and len(copy) == 2
 
 
-def owners(block: int, tables: Tables) -> list[str]:
+def owners(block: int, tables: Tables) -> list[Hashable]:
     """The sequences whose tables have a block."""
     return [name for name, table in tables.items() if block in table]
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 
 import pytest
+import torch
 
 from pa_tutorial.checks import check
 from pa_tutorial.checks import prefix_cache_check as ours
@@ -12,6 +13,7 @@ from pa_tutorial.checks.pages_at_work import PagesAtWork
 from pa_tutorial.checks.running import Trial, judge
 from pa_tutorial.exercises import pages as reader
 from pa_tutorial.paging.block_pages import BlockPages
+from pa_tutorial.paging.pages import Appended
 from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 
 ALL_STORIES = [(story_trial, name) for name in STORIES]
@@ -32,6 +34,66 @@ def test_our_pages_tell_the_story_as_plain_lists_do(
 @pytest.mark.block_manager
 def test_what_a_reader_writes_in_01_to_06_tells_all_stories_right() -> None:
     assert check("block_manager", reader.Pages).passed == len(STORIES)
+
+
+class NamedByWord(reader.Pages):
+    """Knows a sequence by the first part of its name."""
+
+    def append(self, name: Hashable, token_ids: list[int]) -> Appended:
+        return super().append(str(name)[:2], token_ids)
+
+    def fork(self, name: Hashable, new: Hashable) -> None:
+        super().fork(str(name)[:2], str(new)[:2])
+
+    def free(self, name: Hashable) -> None:
+        super().free(str(name)[:2])
+
+    def table(self, name: Hashable) -> list[int]:
+        return super().table(str(name)[:2])
+
+
+class ARowPerBlock(reader.Pages):
+    """Has as many rows for sequences as blocks."""
+
+    def fork(self, name: Hashable, new: Hashable) -> None:
+        if len(self.sequences) == self.num_blocks:
+            raise IndexError("no row is left")
+        super().fork(name, new)
+
+
+class InBytes(reader.Pages):
+    """Keeps a block number in a byte."""
+
+    def table(self, name: Hashable) -> list[int]:
+        return [block % 256 for block in super().table(name)]
+
+
+class SharesEqualPrompts(reader.Pages):
+    """A new sequence has the blocks of one with the same tokens, and nobody counts it."""
+
+    def append(self, name: Hashable, token_ids: list[int]) -> Appended:
+        equal = [one for one in self.sequences.values() if one.tokens == [*token_ids]]
+        if name in self.sequences or not equal:
+            return super().append(name, token_ids)
+        tokens, blocks = equal[0].tokens.copy(), equal[0].blocks.copy()
+        self.sequences[name] = reader.Sequence(tokens, blocks)
+        positions = torch.arange(len(tokens))
+        slots = reader.slot_mapping(torch.tensor(blocks), positions, self.block_size)
+        return Appended([], slots.tolist())
+
+
+@pytest.mark.parametrize(
+    ("pages", "story"),
+    [
+        (NamedByWord, "names_of_an_engine"),
+        (ARowPerBlock, "many_forks"),
+        (InBytes, "long_tables"),
+        (SharesEqualPrompts, "equal_tokens"),
+    ],
+)
+def test_pages_that_are_wrong_only_for_an_engine_fail_one_story(pages: type, story: str) -> None:
+    cases = check("block_manager", pages, raises=False).cases
+    assert [case.name for case in cases if not case.passed] == [story]
 
 
 class Forgetful(PrefixCachingAllocator):
