@@ -93,6 +93,7 @@ class PagesAtWork:
         self.cache = self._new_cache()
         self.tokens: dict[Hashable, list[int]] = {}  # the plain lists: what each sequence must read
         self.copied = 0
+        self.last: tuple[Appended, Appended] | None = None  # what append returned, and a copy of it
 
     def _new_cache(self) -> PagedKVCache:
         return PagedKVCache(VllmLayout(self.num_blocks, *HEADS, self.block_size), NUM_LAYERS)
@@ -119,7 +120,9 @@ class PagesAtWork:
             raise AnswerError(f"append returned {appended!r}; it must be Appended(copies, slots)")
         if given != list(tokens):
             raise AnswerError("append changed the list of tokens that it was given")
-        appended = plain(appended)
+        self._require_last_unchanged()
+        self.last = appended, plain(appended)
+        appended = self.last[1]
         self.tokens[name] = [*self.tokens.get(name, []), *tokens]
         self._require_tables(before, name)
         self._require_copies(before, name, appended.copies)
@@ -259,6 +262,13 @@ class PagesAtWork:
     def _without_gone(self, name: Hashable, table: list[int]) -> list[int]:
         """The blocks that a table must have: all of them, unless some slid out of a window."""
         return table
+
+    def _require_last_unchanged(self) -> None:
+        """An engine appends to all sequences of a step before it copies and writes."""
+        if self.last and plain(self.last[0]) != self.last[1]:
+            raise AnswerError(
+                "append changed what it had returned before; each append must return new lists"
+            )
 
     def _require_copies(
         self, before: Tables, name: Hashable, copies: list[tuple[int, int]]
