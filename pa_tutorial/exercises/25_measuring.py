@@ -31,8 +31,9 @@ def compare_rounds(times: Tensor, num_warm_up: int) -> Tensor:
     ### END SOLUTION
 
 
-_OVER = "B over A, and the median comes first, then the lower and the upper quartile."
-_PAIRS = "Divide within a round, then take the median: a round saw one state of the machine."
+_ORDER = "The median comes first, then the lower and the upper quartile."
+_OVER = f"B over A. {_ORDER}"
+_PAIRS = f"Divide within a round: it saw one state of the machine. {_ORDER}"
 _WARM = "The first num_warm_up rounds compile and fill caches, so they don't count."
 _EVEN = "Take the mean of the middle two: quantile does, but Tensor.median takes the lower one."
 QUARTILES = "median|lower quartile|upper quartile"
@@ -102,13 +103,14 @@ def under_the_roofs(
 
 _INTENSITY = "Two operations per query head that shares an element, over the element's bytes."
 _ROOF = "The lower of the two roofs counts: gb_per_s * operations per byte, or the peak."
+_BOTH = f"{_INTENSITY} {_ROOF}"
 ROOFS = "operations per byte", "most", "memory is the roof"
 _HALF, _FULL = torch.bfloat16, torch.float32
 ROOF_CASES = (
     # name, what it isolates, what its failure means, the arguments
-    ("mha_float32", "half an operation per byte", f"{_INTENSITY} {_ROOF}", 16, 16, _FULL, 35, 60),
+    ("mha_float32", "half an operation per byte", _BOTH, 16, 16, _FULL, 35, 60),
     ("mha_bfloat16", "half the bytes", _INTENSITY, 16, 16, _HALF, 35, 60),
-    ("gqa_float32", "4 query heads share an element", _ROOF, 32, 8, _FULL, 35, 60),
+    ("gqa_float32", "4 query heads share an element", _BOTH, 32, 8, _FULL, 35, 60),
     ("more_cores", "the same with faster cores", _ROOF, 32, 8, _FULL, 35, 900),
     ("mqa", "all query heads share one KV head", _ROOF, 32, 1, _HALF, 200, 3000),
 )
