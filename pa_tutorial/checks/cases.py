@@ -138,7 +138,12 @@ _DECODE = (
         "scores near -300 and +300, by head and by sequence",
         "Every head of every sequence needs its own maximum.",
     ),
-    DecodeProblem("drifting_scores", seq_lens=(160, 90), scores="drifting").isolating(
+    DecodeProblem(
+        "drifting_scores",
+        seq_lens=(160, 90),
+        scores="drifting",
+        partition_size=144,  # more tokens than threads, so that a thread has several
+    ).isolating(
         "scores rise from -300 to 300 in even heads, and fall in odd ones",
         "All 160 tokens take part. The largest score so far keeps changing, and the sums so far "
         "must be rescaled to it.",
