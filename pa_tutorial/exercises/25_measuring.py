@@ -9,7 +9,7 @@ from torch import Tensor
 from pa_tutorial.attention.work import attention_flops_and_bytes
 from pa_tutorial.checks.calls import Function
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import graded, require_floats, require_shape
+from pa_tutorial.exercises.grading import called, graded, require_floats, require_tensor
 from pa_tutorial.exercises.random_inputs import seeded_torch
 
 
@@ -33,7 +33,10 @@ def compare_rounds(times: Tensor, num_warm_up: int) -> Tensor:
 
 _ORDER = "The median comes first, then the lower and the upper quartile."
 _OVER = f"B over A. {_ORDER}"
-_PAIRS = f"Divide within a round: it saw one state of the machine. {_ORDER}"
+_PAIRS = (
+    "Divide within a round: it saw one state of the machine. One disturbed call would move a mean. "
+    + _ORDER
+)
 _WARM = "The first num_warm_up rounds compile and fill caches, so they don't count."
 _EVEN = "Take the mean of the middle two: quantile does, but Tensor.median takes the lower one."
 QUARTILES = "median|lower quartile|upper quartile"
@@ -66,7 +69,8 @@ def made_up_rounds(
 
 def rounds_run(answer: Function, *how: float) -> Tensor:
     *_, num_warm_up, _draw = how
-    return require_shape(answer(made_up_rounds(*how), num_warm_up), [3])[:, None]
+    found = called(answer, made_up_rounds(*how), num_warm_up)
+    return require_tensor(found, torch.empty(3, dtype=torch.float64))[:, None]
 
 
 def statistics_of_python(*how: float) -> Tensor:
@@ -104,7 +108,7 @@ def under_the_roofs(
 _INTENSITY = "Two operations per query head that shares an element, over the element's bytes."
 _ROOF = "The lower of the two roofs counts: gb_per_s * operations per byte, or the peak."
 _BOTH = f"{_INTENSITY} {_ROOF}"
-ROOFS = "operations per byte", "most", "memory is the roof"
+ROOFS = "operations per byte", "allowed speed", "limited by memory"
 _HALF, _FULL = torch.bfloat16, torch.float32
 ROOF_CASES = (
     # name, what it isolates, what its failure means, the arguments

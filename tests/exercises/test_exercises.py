@@ -102,6 +102,9 @@ CLOSE = (
      "range(32):\n            tile", "many_warps", "each warp takes its own"),
     ("part_of_layer", "w_k[own_kv], w_v[own_kv]", "w_k[own], w_v[own]",
      "gqa", "attend got k with 4 heads; on this rank, k has 2"),
+    ("compare_rounds", "ratios = b / a", "ratios = b.div_(a)", "quiet", "must only read them"),
+    ("compare_rounds", "times.dtype))", "times.dtype)).float()",
+     "quiet", "it must return torch.float64"),
 )  # fmt: skip
 
 
