@@ -138,12 +138,7 @@ _DECODE = (
         "scores near -300 and +300, by head and by sequence",
         "Every head of every sequence needs its own maximum.",
     ),
-    DecodeProblem(
-        "drifting_scores",
-        seq_lens=(160, 90),
-        scores="drifting",
-        partition_size=144,  # more tokens than threads, so that a thread has several
-    ).isolating(
+    DecodeProblem("drifting_scores", seq_lens=(160, 90), scores="drifting").isolating(
         "scores rise from -300 to 300 in even heads, and fall in odd ones",
         "All 160 tokens take part. The largest score so far keeps changing, and the sums so far "
         "must be rescaled to it.",
@@ -250,7 +245,13 @@ _BLOCKS = (
         "many blocks in random order",
         "Look up each logical block index in the block table; the up to 10 blocks are in no order.",
     ),
-    DecodeProblem("long_context", seq_lens=(4200, 300), dtype=float16, **_ONE_HEAD).isolating(
+    DecodeProblem(
+        "long_context",
+        seq_lens=(4200, 300),
+        dtype=float16,
+        partition_size=144,  # more tokens than threads, so that a thread has several
+        **_ONE_HEAD,
+    ).isolating(
         "4,200 tokens in 263 blocks, float16",
         "All tokens of all blocks and partitions take part, and sums over them are float32.",
     ),
