@@ -1,33 +1,40 @@
 """Make assignments, and grade submissions.
 
 python -m pa_tutorial.coursework make 05_online_softmax sliding_window --out course
-python -m pa_tutorial.coursework grade 05_online_softmax FILE_OR_FOLDER ...
+python -m pa_tutorial.coursework grade 05_online_softmax submitted --out grades
 """
 
 import argparse
-import csv
-import os
-import secrets
 import signal
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from pa_tutorial.arguments import require
-from pa_tutorial.coursework.apart import Limits
+from pa_tutorial.coursework.apart import AT_MOST, Apart, Limits
 from pa_tutorial.coursework.assignment import assignment, assignment_names
-from pa_tutorial.coursework.grades import grade
+from pa_tutorial.coursework.grades import Grade, graded
 from pa_tutorial.coursework.notebooks import write_notebooks
 from pa_tutorial.coursework.plain import write_folder
-from pa_tutorial.coursework.submissions import read_submission
+from pa_tutorial.coursework.results import Results, new_draw, report
+from pa_tutorial.coursework.submissions import Submission, find_submissions
+from pa_tutorial.exercises.tasks import Assignment
 from pa_tutorial.exercises.texts import notebook_names
 from pa_tutorial.printing import print_anything
 
-SECONDS = """time limit per task and submission, including the start of its process; then the
-process is killed, and the cases that haven't run fail (default: %(default)g)"""
-MEGABYTES = "memory limit per task and submission, on Linux only (default: %(default)d)"
+ALL_GRADED, SOME_NOT, WRONG_COMMAND, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+EXIT_CODES = """exit code: 0 all are graded; 1 some can't be, and are named; 2 the command is wrong;
+130 interrupted, 143 terminated: with --out, the same command goes on"""
+OUT = """a folder for points.csv, summary.md, junit.xml and feedback/; a new one, or that of a run
+that was interrupted, which goes on"""
+SECONDS = f"""time limit for each cell of a notebook or task of a folder (default: %(default)g); a
+submission may take {AT_MOST} times as long in all"""
+MEGABYTES = "memory limit per submission, on Linux only (default: %(default)d)"
 
 
-def make(names: list[str], out: Path) -> None:
+def make(names: Sequence[str], out: Path) -> None:
     """Write the folders of a course.
 
     student/     notebooks with stubs
@@ -47,27 +54,60 @@ def make(names: list[str], out: Path) -> None:
     print(f"{out} written. Students get {' or '.join(f'{out}/{form}' for form in forms)}.")
 
 
-def grade_all(name: str, paths: list[Path], draw: int, limits: Limits, table: Path) -> bool:
-    """Grade and print each; False if any can't be graded. `table` has the results so far."""
-    one, all_graded = assignment(name), True
-    with table.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow(["submission", "assignment", "task", "points", "out_of", "failed", "why"])
-        for path in paths:
-            try:
-                # by its path, because files in different folders may have the same name
-                result = grade(str(path), read_submission(path, one), one, draw, limits)
-                print(result, flush=True)
-                for task in result.tasks:
-                    words = " ".join(task.failed), " | ".join(task.reasons)
-                    rows.writerow([path, name, task.task, task.points, task.out_of, *words])
-            except (ValueError, OSError) as error:
-                print(f"{path}: not graded: {error}", file=sys.stderr)
-                rows.writerow([path, name, "", "", "", "", error])
-                all_graded = False
-            file.flush()
+def grade(args: argparse.Namespace) -> int:
+    """Grade all submissions that the arguments name. Returns the exit code."""
+    one, limits = assignment(args.assignment), Limits(args.seconds, args.megabytes)
+    require(args.jobs >= 1, "jobs", args.jobs, "at least 1")
+    is_draw = args.draw is None or args.draw >= 1
+    require(is_draw, "draw", args.draw, "1 or more: 0 has the numbers of the notebook")
+    found = find_submissions(args.submissions, one)
+    require(bool(found), "submissions", " ".join(map(str, args.submissions)), "not empty")
+    if args.out:
+        results = Results(args.out, one.name, args.draw)
+        draw, grades = results.draw, graded_into(results, found, one, limits, args.jobs)
+    else:
+        draw = args.draw or new_draw()
+        grades = []
+        for _, its_grade in graded_apart(found, one, draw, limits, args.jobs):
+            print(report(its_grade), flush=True)
+            grades.append(its_grade)
     print(f"For the same numbers again: --draw {draw}")
-    return all_graded
+    if problems := [f"{grade.student}: {grade.problem}" for grade in grades if grade.problem]:
+        print("Not graded:", *problems, sep="\n  ", file=sys.stderr)
+    return SOME_NOT if problems else ALL_GRADED
+
+
+def graded_into(
+    results: Results, found: Sequence[Submission], one: Assignment, limits: Limits, jobs: int
+) -> list[Grade]:
+    """The grades of a class, written to a folder; what an interrupted run had graded is kept."""
+    todo = [each for each in found if each.digest not in results.grades]
+    if len(todo) < len(found):
+        print(f"{len(found) - len(todo)} of {len(found)} were graded before.", flush=True)
+    start = time.monotonic()
+    every = graded_apart(todo, one, results.draw, limits, jobs)
+    for count, (each, its_grade) in enumerate(every, 1):
+        results.add(each.digest, its_grade)
+        left = (time.monotonic() - start) / count * (len(todo) - count) / 60
+        points = f"{its_grade.points:g} of {its_grade.out_of:g}"
+        said = "not graded" if its_grade.problem else points
+        print(f"{count} of {len(todo)}, {left:.0f} min left: {each.student}: {said}", flush=True)
+    print(f"{results.out} is written: points.csv, summary.md, junit.xml and feedback.")
+    return results.finish([each.digest for each in found])
+
+
+def graded_apart(
+    submissions: Sequence[Submission], one: Assignment, draw: int, limits: Limits, jobs: int
+) -> Iterator[tuple[Submission, Grade]]:
+    """Each submission with its grade, as they get ready. Whatever happens, none goes on running."""
+    apart, pool = Apart(), ThreadPoolExecutor(jobs)
+    try:
+        running = {pool.submit(apart.run, s, one.name, draw, limits): s for s in submissions}
+        for future in as_completed(running):
+            yield running[future], graded(running[future], future.result(), one, draw)
+    finally:
+        apart.stopped.set()
+        pool.shutdown(cancel_futures=True)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -79,11 +119,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     makes = commands.add_parser("make", help="write the folders for a course")
     makes.add_argument("names", nargs="+", help=names)
     makes.add_argument("--out", type=Path, required=True, help="a new folder to write to")
-    grades = commands.add_parser("grade", help="grade notebooks and folders of one assignment")
+    words = "notebooks, plain folders, zips, or a folder of them"
+    grades = commands.add_parser("grade", help="grade the submissions of one assignment")
+    grades.epilog = EXIT_CODES
     grades.add_argument("assignment", help=names)
-    grades.add_argument("submissions", nargs="+", type=Path, help="notebooks, or plain folders")
-    nowhere = Path(os.devnull)
-    grades.add_argument("--csv", type=Path, default=nowhere, help="also write the points here")
+    grades.add_argument("submissions", nargs="+", type=Path, help=words)
+    grades.add_argument("--out", type=Path, help=OUT)
+    grades.add_argument("--jobs", type=int, default=1, help="at the same time (default: 1)")
     grades.add_argument("--draw", type=int, help="seed of the cases' numbers (default: random)")
     seconds, megabytes = Limits.seconds, Limits.megabytes
     grades.add_argument("--seconds", type=float, default=seconds, help=SECONDS)
@@ -96,19 +138,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if args.command == "make":
             make(args.names, args.out)
-            return 0
-        draw = 1 + secrets.randbelow(2**31) if args.draw is None else args.draw
-        require(draw >= 1, "draw", draw, "1 or more: 0 are the numbers of the notebook")
-        limits = Limits(args.seconds, args.megabytes)
-        return 0 if grade_all(args.assignment, args.submissions, draw, limits, args.csv) else 2
+            return ALL_GRADED
+        return grade(args)
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
-        return 2
+        return WRONG_COMMAND
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 if __name__ == "__main__":
     print_anything()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that child processes are ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that processes are ended
     sys.exit(main())

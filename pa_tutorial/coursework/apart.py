@@ -1,34 +1,49 @@
-"""Run a submission in a separate process, and collect its results: data, no verdict."""
+"""Run a submission in processes of its own, and collect what they report: data, no verdict."""
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+import psutil
 
 import pa_tutorial
 from pa_tutorial.arguments import require
 from pa_tutorial.coursework.child import FILE_MEGABYTES, MEGABYTE
+from pa_tutorial.coursework.submissions import Submission
+from pa_tutorial.exercises.saved_files import PLACE
 
 ROOT = Path(pa_tutorial.__file__).parent.parent
-Said = Mapping[str, Mapping[str, Any]]  # name of a case -> `arrays`, or a `problem`
+TOKEN = "PA_TUTORIAL_SUBMISSION"  # in the environment of whatever a submission starts
+# Processes that see and signal only each other, and end together, where Linux permits it.
+UNSHARE = "unshare", "--user", "--map-current-user", "--pid", "--fork", "--kill-child"
+# The parent that a submission may end.
+KEEPER = sys.executable, "-I", "-c", "import subprocess, sys; subprocess.call(sys.argv[1:])"
+CHILD = sys.executable, "-P", "-m", "pa_tutorial.coursework.child"
+AT_MOST = 10  # times the limit of a cell, for a whole submission
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits for one task of one submission.
+    """Limits for one submission.
 
-    seconds    for its process, from start to end
-    megabytes  of memory beyond what the process has before it loads the answer; Linux only
+    seconds    for each cell, or in a folder for each task; for all together, AT_MOST times that
+    megabytes  of memory beyond what the process has before it runs the first; Linux only
     """
 
-    seconds: float = 120.0
+    seconds: float = 60.0
     megabytes: int = 2048
 
     def __post_init__(self) -> None:
@@ -36,63 +51,138 @@ class Limits:
         require(self.megabytes >= 1, "megabytes", self.megabytes, "at least 1")
 
 
-def run_apart(
-    files: Mapping[str, str], assignment: str, task: str, draw: int, limits: Limits
-) -> tuple[Said, str]:
-    """Run the files of one submission in a new folder and a new process.
+@dataclass
+class Answer:
+    """What attempt was given to a task: in which cell, its verdict there, and what it returned.
 
-    files    name -> text
-    draw     which numbers the cases have
-    returns  what the process reported for each case that ran, and why the others didn't run
-
-    The process gets the name of its task and the draw, and nothing else that affects the grade.
+    problem  why no case was tried; "" if some were
+    cases    name -> `arrays`, or a `problem`
     """
-    command = [sys.executable, "-P", "-m", "pa_tutorial.coursework.child"]
-    command += [assignment, task, str(draw), str(limits.megabytes)]
-    with (
-        tempfile.TemporaryFile() as report,
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-    ):
-        for name, text in files.items():
-            (Path(folder) / name).write_bytes(text.encode(errors="replace"))
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=report,
-            stderr=subprocess.DEVNULL,
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-        ended = "not run: its process ended earlier, on its own or out of memory"
-        try:
-            process.wait(limits.seconds)
-        except subprocess.TimeoutExpired:
-            ended = f"stopped after {limits.seconds:g} s: it does not end, or is much too slow"
-        finally:
-            end_group(process)
-        return read_report(report, ended)
+
+    cell: int
+    said: str
+    problem: str = ""
+    cases: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def end_group(process: subprocess.Popen) -> None:
-    """End a process and all it started; only the process on Windows, which has no groups."""
+@dataclass
+class Ran:
+    """What was reported of a submission, and the errors of its cells."""
+
+    answers: dict[str, Answer] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+    cell: int = -1
+    began: float = 0.0
+    done: bool = False
+
+    def read(self, report: bytes) -> None:
+        """Lines that aren't ours are ignored, because the student's code can write there, too."""
+        before = dict(self.answers)
+        for line in report.splitlines():
+            with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                self.take(**json.loads(line))
+        for task, answer in before.items():  # the same again, perhaps not as far
+            if self.answers[task].cell == answer.cell:
+                self.answers[task] = answer
+
+    def take(self, task: str = "", cell: int | None = None, **words: Any) -> None:
+        if task and cell is not None:
+            self.answers[task] = Answer(int(cell), str(words["said"]))
+        elif "case" in words:
+            self.answers[task].cases[str(words["case"])] = words
+        elif task:
+            self.answers[task].problem = str(words["problem"])
+        elif "error" in words:
+            self.errors[int(cell)] = str(words["error"])
+        elif cell is not None:
+            self.cell, self.began = int(cell), float(words["time"])
+        self.done = self.done or words.get("done") is True
+
+
+class Apart:
+    """Runs submissions. `stopped` ends all, whichever threads wait for them."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+
+    def run(self, one: Submission, assignment: str, draw: int, limits: Limits) -> Ran:
+        """Run a submission. A cell that ends its process is left out in another one."""
+        ran, skipped = Ran(), []
+        job = {"assignment": assignment, "draw": draw, "cells": one.cells, **vars(limits)}
+        end = time.monotonic() + AT_MOST * limits.seconds
+        while not (ran.done or self.stopped.is_set() or time.monotonic() > end):
+            ran.read(self.run_once({**job, "skipped": skipped}, one.files, end))
+            if ran.done or ran.cell in skipped:
+                break
+            seconds = f"{time.time() - ran.began:.0f} s after it began"
+            ran.errors.setdefault(ran.cell, f"the process ended in cell {ran.cell}, {seconds}")
+            skipped.append(ran.cell)
+        return ran
+
+    def run_once(self, job: Mapping[str, Any], files: Mapping[str, str], end: float) -> bytes:
+        """What one process reports until it ends, or until `end`."""
+        token = secrets.token_hex(16)
+        with (
+            tempfile.TemporaryFile() as report,
+            tempfile.TemporaryFile() as given,
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        ):
+            for name, text in files.items():
+                (Path(folder) / name).write_bytes(text.encode(errors="replace"))
+            given.write(json.dumps(job).encode())
+            given.seek(0)
+            process = subprocess.Popen(
+                [*namespace(), *KEEPER, *CHILD],
+                stdin=given,
+                stdout=report,
+                stderr=subprocess.DEVNULL,
+                cwd=folder,
+                env={**os.environ, **environment(folder), TOKEN: token},
+                start_new_session=True,
+            )
+            try:
+                while not self.stopped.is_set() and (left := end - time.monotonic()) > 0:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(min(left, 0.5))
+                        break
+            finally:
+                end_all(process, token)
+            report.seek(0)
+            return report.read(FILE_MEGABYTES * MEGABYTE)
+
+
+def environment(folder: str) -> dict[str, str]:
+    """No pictures, one thread, and nothing of the grader's own account: files go to the folder."""
+    own = dict.fromkeys(("TMPDIR", "IPYTHONDIR"), folder)
+    quiet = {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return {**own, **quiet, PLACE: str(Path(folder) / "my_kernel")}
+
+
+@cache
+def namespace() -> tuple[str, ...]:
+    """The beginning of a command, if this system permits it."""
+    with suppress(OSError):
+        if subprocess.call([*UNSHARE, "true"], **QUIET) == 0:
+            return UNSHARE
+    return ()
+
+
+def end_all(process: subprocess.Popen, token: str) -> None:
+    """End a process and all it started, also what has left its group."""
     with suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
     process.wait()
+    while found := [one for one in psutil.process_iter() if has_token(one, token)]:
+        for one in found:
+            with suppress(psutil.Error):
+                one.kill()
+        psutil.wait_procs(found, timeout=1)
 
 
-def read_report(report: BinaryIO, ended: str) -> tuple[Said, str]:
-    """Ignore lines that aren't ours, because the student's code can write to the report too."""
-    report.seek(0)
-    cases: dict[str, Mapping[str, Any]] = {}
-    for line in report.read(FILE_MEGABYTES * MEGABYTE).splitlines():
-        with suppress(ValueError, RecursionError):
-            words = json.loads(line)
-            if isinstance(words, dict) and isinstance(words.get("case"), str):
-                cases[words["case"]] = words
-            elif isinstance(words, dict) and "problem" in words:
-                ended = str(words["problem"])
-    return cases, ended
+def has_token(process: psutil.Process, token: str) -> bool:
+    with suppress(psutil.Error):
+        return process.environ().get(TOKEN) == token
+    return False

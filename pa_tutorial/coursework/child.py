@@ -1,25 +1,27 @@
-"""The process of a submission: run it on the cases of one task, and report its results.
+"""The process of a submission: run it, and report what its answers return.
 
-    python -m pa_tutorial.coursework.child ASSIGNMENT TASK DRAW MEGABYTES
+    python -m pa_tutorial.coursework.child < job.json
 
-It starts in the folder of the submission. As soon as a case has run, it writes a line of JSON to
-standard output: `case`, and `arrays` (safetensors in base64) or the `problem` that kept it from
-returning any. The parent compares the results and grades them; this process doesn't.
+It starts in a folder with the submission's files. A notebook runs cell by cell (as_notebook.py);
+of a folder, the files are imported, and then each task is a step. The parent compares and grades:
+this process has the cases without their references.
 """
 
-import base64
+import _thread
+import faulthandler
 import json
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any, TextIO
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
-import torch
-from safetensors.torch import save
-
-from pa_tutorial.checks.running import describe, torch_settings_kept
+from pa_tutorial.checks.running import Trial
+from pa_tutorial.coursework.as_notebook import NotebookRun
 from pa_tutorial.coursework.assignment import assignment
-from pa_tutorial.printing import print_anything
+from pa_tutorial.coursework.report import Report, without_references
+from pa_tutorial.exercises.tasks import Assignment, Task
 
 try:
     import resource
@@ -28,47 +30,75 @@ except ImportError:  # Windows
 
 MEGABYTE = 2**20
 FILE_MEGABYTES = 64  # more than Numba or Triton store per kernel
-MOST_SIGNS = 2000  # characters of a message, because an answer's error may have any length
+Step = Callable[[], None]
 
 
-def main(assignment_name: str, task_name: str, draw: str, megabytes: str) -> None:
-    channel = own_channel()
-    task = assignment(assignment_name).task(task_name)
-    trials = task.trials(int(draw))
-    limit_resources(int(megabytes))
-    sys.path.append(os.getcwd())  # at the end, so that a student's torch.py doesn't hide torch
+def main() -> None:
+    report, job = Report(), json.loads(sys.stdin.read())
+    one, draw = assignment(job["assignment"]), job["draw"]
+    if job["cells"]:
+        steps = NotebookRun(report, one, draw).steps(job["cells"])
+    else:
+        steps = steps_of_files(report, one, draw)
+    limit_resources(job["megabytes"])
+    for number, step in steps.items():
+        if number not in job["skipped"]:
+            report.say_cell(number)
+            run(step, job["seconds"], report)
+    report.say(done=True)
+
+
+def run(step: Step, seconds: float, report: Report) -> None:
     try:
-        answer = task.answer()
-    except BaseException as error:  # SystemExit too
-        say(channel, problem=describe(error))
-        return
-    for trial in trials:
+        with limited(seconds):
+            step()
+    except KeyboardInterrupt as error:
+        report.say_error(error)
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Interrupt what takes longer, as a reader would; if it goes on, end this process."""
+    timer = threading.Timer(seconds, _thread.interrupt_main)
+    timer.daemon = True
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        faulthandler.dump_traceback_later(1.5 * seconds, exit=True, file=nowhere)
+        timer.start()
         try:
-            with torch_settings_kept():
-                arrays = as_text(trial.run(answer))
-        except BaseException as error:
-            say(channel, case=trial.name, problem=describe(error))
-        else:
-            say(channel, case=trial.name, arrays=arrays)
+            yield
+        finally:
+            timer.cancel()
+            faulthandler.cancel_dump_traceback_later()
 
 
-def own_channel() -> TextIO:
-    """Keep standard output for our report, and discard what the student's code prints."""
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return channel
+def steps_of_files(report: Report, one: Assignment, draw: int) -> dict[int, Step]:
+    """Step 0 imports the files; each of the others tries a task."""
+    answers: dict[str, object] = {}
+    steps: dict[int, Step] = {0: partial(load, report, one.tasks, answers)}
+    for number, task in enumerate(one.tasks, 1):
+        trials = without_references(task.trials(draw))
+        steps[number] = partial(try_task, report, task.name, trials, answers)
+    return steps
 
 
-def say(channel: TextIO, **words: str) -> None:
-    if "problem" in words:
-        words["problem"] = words["problem"][:MOST_SIGNS]
-    print(json.dumps(words), file=channel, flush=True)
+def load(report: Report, tasks: Sequence[Task], answers: dict[str, object]) -> None:
+    sys.path.append(os.getcwd())  # at the end, so that a student's torch.py doesn't hide torch
+    for task in tasks:
+        try:
+            answers[task.name] = task.answer()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit too
+            report.say_task(task.name)
+            report.say_problem(task.name, error)
 
 
-def as_text(arrays: Mapping[str, Any]) -> str:
-    tensors = {name: torch.as_tensor(array).detach().cpu() for name, array in arrays.items()}
-    apart = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
-    return base64.b64encode(save(apart)).decode()
+def try_task(
+    report: Report, name: str, trials: Sequence[Trial], answers: dict[str, object]
+) -> None:
+    if name in answers:
+        report.say_task(name)
+        report.try_answer(name, answers[name], trials)
 
 
 def limit_resources(megabytes: int) -> None:
@@ -86,5 +116,4 @@ def limit_resources(megabytes: int) -> None:
 
 
 if __name__ == "__main__":
-    print_anything()
-    main(*sys.argv[1:])
+    main()

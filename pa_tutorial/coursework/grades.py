@@ -1,8 +1,8 @@
-"""Compare and grade a submission's results, in a process where none of its code runs."""
+"""Compare and grade what a submission returned, in a process where none of its code runs."""
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -10,48 +10,69 @@ from safetensors.torch import load
 from torch import Tensor
 
 from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.checks.comparing import Comparison
 from pa_tutorial.checks.running import Trial, judge
 from pa_tutorial.checks.showing import CaseResult
-from pa_tutorial.coursework.apart import Limits, run_apart
+from pa_tutorial.coursework.apart import Ran
 from pa_tutorial.coursework.assignment import assignment
-from pa_tutorial.coursework.tasks import Assignment, Task
+from pa_tutorial.coursework.submissions import Submission
+from pa_tutorial.exercises.blank import Blank, all_blanks
+from pa_tutorial.exercises.tasks import Assignment, Task
 
 
 @dataclass(frozen=True)
 class TaskGrade:
-    """The points for one task; all its cases count equally."""
+    """The points for one task; all its cases count equally.
+
+    cell   of the notebook in which it was attempted; 0 for none
+    said   the notebook's own verdict there
+    wrong  the first wrong quantity, in the first case that fails; "" for none
+    """
 
     task: str
     out_of: float
     cases: tuple[CaseResult, ...]
+    cell: int = 0
+    said: str = ""
+    wrong: str = ""
 
     @property
     def points(self) -> float:
         return round(self.out_of * sum(case.passed for case in self.cases) / len(self.cases), 2)
 
     @property
-    def failed(self) -> list[str]:
-        return [case.name for case in self.cases if not case.passed]
+    def failed(self) -> list[CaseResult]:
+        return [case for case in self.cases if not case.passed]
 
     @property
-    def reasons(self) -> list[str]:
-        """What is wrong, one line per mistake."""
+    def reasons(self) -> dict[str, list[str]]:
+        """What is wrong -> in which cases, each mistake once."""
         same: dict[str, list[str]] = {}
-        for case in self.cases:
-            if not case.passed:
-                same.setdefault(case.diagnosis, []).append(case.name)
-        return [
-            f"{'every case' if len(names) == len(self.cases) else ', '.join(names)}: {why}"
+        for case in self.failed:
+            same.setdefault(case.diagnosis, []).append(case.name)
+        everywhere = len(self.failed) == len(self.cases)
+        return {
+            why: ["every case"] if everywhere and len(same) == 1 else names
             for why, names in same.items()
-        ]
+        }
 
 
 @dataclass(frozen=True)
 class Grade:
-    """The points for one submission of one assignment."""
+    """The points for one submission of one assignment.
 
-    submission: str
+    file     what was graded
+    problem  why nothing was; "" if something was
+    errors   of the cells, in their order
+    odd      what in the code a lecturer should look at
+    """
+
+    student: str
+    file: str
     tasks: tuple[TaskGrade, ...]
+    problem: str = ""
+    errors: tuple[str, ...] = ()
+    odd: str = ""
 
     @property
     def points(self) -> float:
@@ -61,40 +82,57 @@ class Grade:
     def out_of(self) -> float:
         return sum(task.out_of for task in self.tasks)
 
-    def __str__(self) -> str:
-        """The report; what is wrong with every task, such as an unreadable file, is said once."""
-        said = [task.reasons for task in self.tasks]
-        everywhere = [why for why in said[0] if len(said) > 1 and all(why in own for own in said)]
-        lines = [f"{self.submission}: {self.points:g} of {self.out_of:g} points"]
-        lines += [f"  every task, {why}" for why in everywhere]
-        for task, own in zip(self.tasks, said, strict=True):
-            lines.append(f"  {task.points:6.2f} of {task.out_of:g}  {task.task}")
-            lines += [" " * 11 + why for why in own if why not in everywhere]
-        return "\n".join(lines)
+    def as_data(self) -> dict[str, Any]:
+        return asdict(self)
 
 
-def grade(
-    submission: str, files: Mapping[str, str], assignment: Assignment, draw: int, limits: Limits
-) -> Grade:
-    """Grade the files of one student, which can't stop it or change another student's grade.
-
-    files  name -> text
-    draw   see Exercise.trials; a number that students don't know
-    """
-    name = assignment.name
-    tasks = tuple(grade_task(files, name, task, draw, limits) for task in assignment.tasks)
-    return Grade(submission, tasks)
-
-
-def grade_task(
-    files: Mapping[str, str], assignment: str, task: Task, draw: int, limits: Limits
-) -> TaskGrade:
-    said, ended = run_apart(files, assignment, task.name, draw, limits)
-    cases = (
-        compared(trial, said.get(trial.name, {"problem": ended}))
-        for trial in known_trials(assignment, task.name, draw)
+def from_data(data: Mapping[str, Any]) -> Grade:
+    """A grade, from what `as_data` and JSON have made of it."""
+    tasks = (
+        TaskGrade(**{**task, "cases": tuple(CaseResult(**case) for case in task["cases"])})
+        for task in data["tasks"]
     )
-    return TaskGrade(task.name, task.points, tuple(cases))
+    return Grade(**{**data, "tasks": tuple(tasks), "errors": tuple(data["errors"])})
+
+
+def graded(one: Submission, ran: Ran, of: Assignment, draw: int) -> Grade:
+    """Grade what a submission returned for a draw: see Exercise.trials."""
+    errors = tuple(printable(ran.errors[cell]) for cell in sorted(ran.errors))
+    tasks = tuple(graded_task(task, one, ran, of, draw) for task in of.tasks)
+    return Grade(one.student, one.file, tasks, one.problem, errors, one.odd)
+
+
+def graded_task(task: Task, one: Submission, ran: Ran, of: Assignment, draw: int) -> TaskGrade:
+    answer = ran.answers.get(task.name)
+    nothing = "" if answer else one.problem or why_none(task, one, ran, of)
+    ended = ran.errors.get(answer.cell, "its process ended before this case") if answer else ""
+    found = []
+    for trial in known_trials(of.name, task.name, draw):
+        why = nothing or answer.problem or ended
+        words = answer.cases.get(trial.name, {"problem": why}) if answer else {"problem": why}
+        found.append(compared(trial, words, all_blanks().get(task.name)))
+    wrong = next((quantity for case, quantity in found if not case.passed), "")
+    cell, said = (answer.cell, printable(answer.said)) if answer else (0, "")
+    return TaskGrade(task.name, task.points, tuple(c for c, _ in found), cell, said, wrong)
+
+
+def why_none(task: Task, one: Submission, ran: Ran, of: Assignment) -> str:
+    """Why there is no answer to a task: the error of its cell, else the first, else no attempt."""
+    call = f'attempt("{task.name}", …)'
+    if not one.cells:
+        return next(iter(ran.errors.values()), "its process ended before this task")
+    own = [n for n in sorted(ran.errors) if is_about(one.cells[n - 1] if n > 0 else "", task)]
+    if errors := own or sorted(ran.errors):
+        return f"{call} was never reached: {ran.errors[errors[0]]}"
+    others = sorted(ran.answers.keys() - {task.name for task in of.tasks})
+    instead = f"; it has attempts at {', '.join(others)}" if others else ""
+    return f"no cell of {one.file} runs {call}{instead}"
+
+
+def is_about(cell: str | None, task: Task) -> bool:
+    """Whether a cell defines or attempts the task's function."""
+    functions = (function for _, function in task.places)
+    return task.name in (cell or "") or any(f"def {name}(" in (cell or "") for name in functions)
 
 
 @cache
@@ -104,10 +142,21 @@ def known_trials(name: str, task: str, draw: int) -> list[Trial]:
     return [replace(t, references={n: cache(f) for n, f in t.references.items()}) for t in trials]
 
 
-def compared(trial: Trial, words: Mapping[str, Any]) -> CaseResult:
-    """Compare what the process reported for a case with the expected result."""
-    case, _ = judge(replace(trial, run=lambda _: arrays_in(words)), None)
-    return replace(case, diagnosis=one_line(case.diagnosis))
+def compared(trial: Trial, words: Mapping[str, Any], blank: Blank | None) -> tuple[CaseResult, str]:
+    """Compare what was reported for a case with the expected result, and name what is wrong."""
+    case, comparisons = judge(replace(trial, run=lambda _: arrays_in(words)), None)
+    failed = [one for one in comparisons if not one.passed]
+    if not failed:
+        wrong = "" if case.passed else "no result"
+        return replace(case, diagnosis=printable(case.diagnosis)), wrong
+    if blank:  # in the words of its verdict
+        case = replace(case, diagnosis=told(blank, trial, failed[0], comparisons[0]))
+    return replace(case, diagnosis=printable(case.diagnosis)), failed[0].quantity
+
+
+def told(blank: Blank, trial: Trial, wrong: Comparison, first: Comparison) -> str:
+    words, _ = blank.craft.told(blank, trial, None, wrong, first)
+    return words.strip()
 
 
 def arrays_in(words: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -120,6 +169,6 @@ def arrays_in(words: Mapping[str, Any]) -> dict[str, Tensor]:
     return arrays
 
 
-def one_line(text: str) -> str:
-    """A student's text made safe to print: no line breaks and no control characters."""
-    return "".join(sign if sign.isprintable() else " " for sign in text)
+def printable(text: str) -> str:
+    """A student's text made safe to print: no control characters but line breaks."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)

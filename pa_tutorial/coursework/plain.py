@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pa_tutorial.checks.running import judge
 from pa_tutorial.coursework.assignment import assignment
-from pa_tutorial.coursework.tasks import Assignment
+from pa_tutorial.exercises.tasks import Assignment
 
 PRACTICE = 0  # the draw of the notebook, whose numbers are known
 README = Path(__file__).with_name("PLAIN.md").read_text(encoding="utf-8")

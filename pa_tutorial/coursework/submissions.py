@@ -1,60 +1,161 @@
-"""Read a submission, a folder or a notebook, as Python files."""
+"""What of a submission is graded: the files of a plain folder, or a notebook."""
 
-from pathlib import Path
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
 
 import nbformat
 
-from pa_tutorial.coursework.excerpts import excerpt, statements
-from pa_tutorial.coursework.tasks import Assignment
+from pa_tutorial.coursework.handed_in import Place, Thing, bytes_of, files_in, students_in
+from pa_tutorial.exercises.tasks import Assignment
 
-MOST_BYTES = 2**23  # per file; a notebook contains its figures
+COPY = re.compile(r"( ?\(\d+\)|[-_ ]\d+)$")  # answers (1), answers-1: as browsers name a file
+# A lecturer reads what has these: it may look where a grade is made, or at our answers.
+ODD = re.compile(
+    r"_getframe|\bgc\.get_|\bctypes\b|\bsettrace\b|\bkill(?:pg)?\(|ON_ATTEMPT|\.solution\b"
+    r"|pa_tutorial\.(?:coursework|checks\.oracle|exercises\.(?:pages|import_module|\d+_\w+))"
+)
 
 
-def read_submission(path: Path, assignment: Assignment) -> dict[str, str]:
-    """Name -> text of the Python files that are graded.
+@dataclass(frozen=True)
+class Submission:
+    """What a student has handed in.
 
-    Raises ValueError for a file that isn't a notebook or is too large, and for a submission without
-    any file of this assignment; OSError for one that can't be read.
+    file     what of it is graded
+    cells    the code cells of a notebook; None for one that isn't run
+    files    name -> text of Python files
+    problem  why there is nothing to run; "" if there is
     """
-    files = files_in_folder(path) if path.is_dir() else files_in_notebook(path, assignment)
-    if not files.keys() & assignment.starter.keys():
-        raise ValueError(f"it has no {' or '.join(assignment.starter)} of {assignment.name}")
-    return files
+
+    student: str
+    file: str = ""
+    cells: tuple[str | None, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def odd(self) -> str:
+        """What in its code a lecturer should look at."""
+        text = "\n".join([*filter(None, self.cells), *self.files.values()])
+        return " ".join(dict.fromkeys(ODD.findall(text)))
+
+    @property
+    def digest(self) -> str:
+        """The same when an interrupted run goes on, unless the submission has changed."""
+        parts = self.student, self.file, self.cells, dict(self.files), self.problem
+        return sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def files_in_folder(folder: Path) -> dict[str, str]:
-    """All its Python files except tests."""
-    paths = (path for path in sorted(folder.glob("*.py")) if path.is_file())
-    mine = (p for p in paths if p.name != "conftest.py" and not p.name.startswith("test_"))
-    return {path.name: read_text(path) for path in mine}
+def find_submissions(paths: Sequence[Path], one: Assignment) -> list[Submission]:
+    """All submissions in folders, zips and files, each student under a name of their own.
+
+    A folder or zip is one submission if it has a file of the assignment, or nothing but a notebook
+    or Python file; else each thing in it is one. Raises OSError for a path that isn't there.
+    """
+
+    def is_one(names: Sequence[str]) -> bool:
+        is_alone = len(names) == 1 and names[0].endswith((".ipynb", ".py"))
+        return is_alone or any(meant(name, one) for name in names)
+
+    found: dict[str, Submission] = {}
+    for path in paths:
+        for student, things in students_in(path, is_one):
+            names = (student, *(f"{student} ({n})" for n in range(2, len(found) + 2)))
+            name = next(name for name in names if name not in found)
+            found[name] = read(name, things, one)
+    return list(found.values())
 
 
-def files_in_notebook(path: Path, assignment: Assignment) -> dict[str, str]:
-    """The assignment's functions, from anywhere in the notebook, with what they need."""
-    text = read_text(path)
+def meant(name: str, one: Assignment) -> str:
+    """The file of the assignment that is meant, answers.py by `Answers (1).py`; "" for none."""
+    path = PurePosixPath(name.lower())
+    plain = COPY.sub("", path.stem) + path.suffix
+    return plain if plain in one.starter else ""
+
+
+def read(student: str, things: Sequence[Thing], one: Assignment) -> Submission:
+    """Whatever is wrong with a submission is said in its `problem`."""
     try:
-        cells = nbformat.reads(text, as_version=4).cells
-        known = statements(cell.source for cell in cells if cell.cell_type == "code")
+        files = files_in(things)
+        if notebook := notebook_of(files, one):
+            beside = {name: text_of(p) for name, p in python_beside(notebook, files).items()}
+            return Submission(student, notebook, cells_of(notebook, files[notebook]), beside)
+        return plain_submission(student, files, one)
+    except Exception as error:  # there is no end to what a zip or a notebook may raise
+        words = str(error) if type(error) in (ValueError, OSError) else repr(error)
+        return Submission(student, problem=f"{words:.300}")
+
+
+def notebook_of(files: Mapping[str, Place], one: Assignment) -> str:
+    """The notebook to run; "" if there is none, or if the files of the assignment are written."""
+    found = [path for path in files if path.endswith(".ipynb") and one.has_notebook]
+    written = [p for p in files if meant(p, one) and text_of(files[p]) not in one.starter.values()]
+    if len(found) > 1:
+        names = "|".join(task.name for task in one.tasks)
+        about = re.compile(rf"""attempt\(\s*\\?["']({names})\b""".encode())
+        found = [path for path in found if about.search(bytes_of(files[path]))] or found
+    if len(found) > 1 and not written:
+        raise ValueError(f"it has {len(found)} notebooks, and only one counts: {', '.join(found)}")
+    return "" if written or not found else found[0]
+
+
+def plain_submission(student: str, files: Mapping[str, Place], one: Assignment) -> Submission:
+    named = [path for path in files if meant(path, one)]
+    if not named and len(one.starter) == 1:  # it may have any name
+        named = [path for path in files if is_python(path)]
+        named = named if len(named) == 1 else []
+    if not named:
+        needed = [*(["a notebook"] if one.has_notebook else []), *one.starter]
+        has = ", ".join(files) or "nothing"
+        raise ValueError(f"it must have {' or '.join(needed)}; it has {has}")
+    first = min(named, key=lambda path: path.count("/"))
+    require_text(first, files[first])
+    beside = python_beside(first, files)
+    texts = {name: text_of(place) for name, place in beside.items() if not meant(name, one)}
+    for wanted in one.starter:
+        copies = sorted(name for name in beside if meant(name, one) == wanted)
+        if copies:  # of answers.py and answers (1).py, the first
+            texts[wanted] = text_of(beside[wanted if wanted in copies else copies[0]])
+    if not any(meant(name, one) for name in texts):
+        texts[next(iter(one.starter))] = text_of(files[first])
+    return Submission(student, first, (), texts)
+
+
+def python_beside(path: str, files: Mapping[str, Place]) -> dict[str, Place]:
+    """name -> file, of the Python files in the same folder that aren't tests."""
+    folder = PurePosixPath(path).parent
+    beside = (p for p in map(PurePosixPath, files) if p.parent == folder and is_python(p.name))
+    return {p.name: files[str(p)] for p in beside}
+
+
+def is_python(path: str) -> bool:
+    """Whether it is a Python file that isn't a test."""
+    name = PurePosixPath(path).name
+    return name.endswith(".py") and name != "conftest.py" and not name.startswith("test_")
+
+
+def text_of(place: Place) -> str:
+    """Without the byte order mark and the line ends of some editors."""
+    return bytes_of(place).decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+
+
+def require_text(name: str, place: Place) -> None:
+    if not bytes_of(place).strip():
+        raise ValueError(f"{name} is empty")
+
+
+def cells_of(name: str, place: Place) -> tuple[str | None, ...]:
+    """The code cells of a notebook; None for those that show only one machine (tagged live)."""
+    require_text(name, place)
+    text = text_of(place)
+    try:
+        cells = [c for c in nbformat.reads(text, as_version=4).cells if c.cell_type == "code"]
+        live = [c.source if "live" not in c.metadata.get("tags", []) else None for c in cells]
     except Exception as error:  # nbformat raises many kinds
-        raise ValueError(f"it is not a notebook: {error!r:.200}") from None
-    names: dict[str, list[str]] = {}
-    alone: dict[str, dict[str, None]] = {}  # each text once, in order
-    for task in assignment.tasks:
-        for file, name in task.places:
-            own = [one for one in known if name in one.binds]
-            if own and task.needs is None:
-                names.setdefault(file, []).append(name)
-            elif own:
-                alone.setdefault(file, {}).update({task.needs: None, excerpt([name], own): None})
-    return {
-        file: "\n\n\n".join([excerpt(names.get(file, []), known), *alone.get(file, ())]) + "\n"
-        for file in {**names, **alone}
-    }
-
-
-def read_text(path: Path) -> str:
-    """A student's file, without the byte order mark that some editors add."""
-    size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise ValueError(f"{path.name} has {size:,} bytes; it may have {MOST_BYTES:,}")
-    return path.read_text(encoding="utf-8-sig", errors="replace")
+        raise ValueError(f"{name} is not a notebook: {error!r:.200}") from None
+    if not any(map(str.strip, filter(None, live))):
+        raise ValueError(f"{name} has no code")
+    return tuple(live)

@@ -17,10 +17,15 @@ from pa_tutorial.checks.running import Trial, run_trials
 from pa_tutorial.checks.showing import Result
 from pa_tutorial.exercises.blank import Blank, all_blanks, blanks_of
 from pa_tutorial.exercises.exercise import Exercise
+from pa_tutorial.exercises.ours import is_ours
 from pa_tutorial.exercises.texts import notebook_names
 from pa_tutorial.tracebacks import InOneLine
 
 __all__ = ["EXERCISES", "Exercise", "answers", "attempt", "drawn", "exercises_of", "find", "grade"]
+
+
+# Told of each answer that attempt was given, once its verdict is shown: grades are made of it.
+ON_ATTEMPT: list[Callable[[str, Callable[..., Any]], None]] = []
 
 
 class NoSuchNameError(InOneLine, ValueError):
@@ -67,12 +72,25 @@ def attempt(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     if blank := all_blanks().get(name):
         from pa_tutorial.exercises.blank_verdict import go_on
 
-        return go_on(blank, function)
+        goes_on, is_theirs = go_on(blank, function), not is_ours(function)
+    else:
+        goes_on, is_theirs = _shown(named(name), function)
+    for told in ON_ATTEMPT if is_theirs else ():
+        told(name, function)
+    return goes_on
+
+
+def _shown(exercise: Exercise, function: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
+    """Show the verdict on an answer to an exercise. Returns what the notebook goes on with, and
+    whether the answer is the reader's."""
+    if function is exercise.solution:
+        print(f"{exercise.name}: still ours.")
+        return function, False
     printed = FewLines()
-    result = graded(name, printed.of(named(name).trials()), function)
+    result = graded(exercise.name, printed.of(exercise.trials()), function)
     printed.say_how_many_more()
     show(result)
-    return function if result.ok else named(name).solution
+    return (function if result.ok else exercise.solution), True
 
 
 def grade(name: str, function: Callable[..., Any] | None = None, draw: int = 0) -> Result:

@@ -73,11 +73,6 @@ class Blank(Told):
         return "\n".join(head_of(text_of(file)) for file in files_with(self.file))
 
     @property
-    def needs(self) -> str | None:
-        """What a submission of it needs: see Task."""
-        return None if self.file == "pages" else self.around
-
-    @property
     def body(self) -> str:
         """The answer without its decorator and signature."""
         lines = self.source.splitlines()

@@ -44,7 +44,8 @@ class Exercise(Told):
     def trials(self, draw: int = 0) -> list[Trial]:
         """The cases of a draw; each runs the solution where it is given None."""
         ours, made = self.solution, self.cases(draw)
-        return [replace(t, run=lambda f, t=t: t.run(ours if f is None else f)) for t in made]
+        # Each knows how it runs, but not its references: a grader leaves these out.
+        return [replace(t, run=lambda f, run=t.run: run(ours if f is None else f)) for t in made]
 
     @property
     def notebook(self) -> str:
@@ -55,11 +56,6 @@ class Exercise(Told):
     def function(self) -> str:
         """The name of the function that the reader writes: the exercise's own."""
         return self.name
-
-    @property
-    def needs(self) -> None:
-        """Of a submission: its own imports, functions and constants. See Task."""
-        return None
 
     @property
     def around(self) -> str:

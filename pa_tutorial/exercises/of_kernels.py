@@ -73,15 +73,18 @@ def asks_for_thread_idx(text: str) -> bool:
 
 
 def told(
-    blank: Blank, trial: Trial, function: Callable, wrong: Comparison, scores: Comparison
+    blank: Blank, trial: Trial, function: Callable | None, wrong: Comparison, scores: Comparison
 ) -> Told:
-    """The first wrong number of a step, and the thread block that wrote it."""
+    """The first wrong number of a step, and the thread block that wrote it.
+
+    function  None: it isn't in this process, so who wrote the number isn't told
+    """
     if trial.problem is None:
         tell = first_number if len(trial.axes) == 1 else first_slot
         return f"  {tell(wrong, trial.axes)}", FIRST_BLOCK
     at = first_place(wrong)
     with redirect_stdout(io.StringIO()):
-        writer = last_writer(blank, trial, function, wrong.quantity, at)
+        writer = last_writer(blank, trial, function, wrong.quantity, at) if function else ""
     size = partition_size_of(trial.problem) if trial.name.endswith("in partitions") else 0
     lines = [first_wrong(wrong, at, scores.expected, trial.problem, writer, size)]
     if trial.problem.dtype == torch.bfloat16:

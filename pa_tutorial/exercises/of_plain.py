@@ -95,7 +95,7 @@ def answers_up_to(notebook: str) -> set[str]:
 
 
 def told(
-    blank: Blank, trial: Trial, function: Callable, wrong: Comparison, first: Comparison
+    blank: Blank, trial: Trial, function: Callable | None, wrong: Comparison, first: Comparison
 ) -> tuple[str, None]:
     tell = first_number if "|" in trial.axes[-1] and len(trial.axes) == 1 else first_element
     return f"  {tell(wrong, trial.axes)}", None

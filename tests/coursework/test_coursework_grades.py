@@ -19,7 +19,7 @@ from pa_tutorial.coursework.apart import ROOT, Limits, end_group
 from pa_tutorial.coursework.assignment import ANSWERS, assignment
 from pa_tutorial.coursework.grades import Grade, TaskGrade, grade, one_line
 from pa_tutorial.coursework.plain import write_folder
-from pa_tutorial.coursework.tasks import Task
+from pa_tutorial.exercises.tasks import Task
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.exercises.blank import all_blanks
 

@@ -14,9 +14,9 @@ from pa_tutorial.checks.running import Trial, judge, run_trials
 from pa_tutorial.checks.showing import CaseResult
 from pa_tutorial.coursework.assignment import SLIDING_WINDOW, assignment
 from pa_tutorial.coursework.plain import write_folder
-from pa_tutorial.coursework.tasks import Task
-from pa_tutorial.coursework.window import TASKS
-from pa_tutorial.coursework.window.files import (
+from pa_tutorial.exercises.tasks import Task
+from pa_tutorial.exercises.window import TASKS
+from pa_tutorial.exercises.window.files import (
     PLAIN,
     SOLUTION,
     V1,
@@ -24,13 +24,13 @@ from pa_tutorial.coursework.window.files import (
     solved_kernels,
     starter_texts,
 )
-from pa_tutorial.coursework.window.kernel_trials import NUM_THREADS, v1_launch, v2_launches
-from pa_tutorial.coursework.window.window_problem import WindowProblem, attend_in_window
+from pa_tutorial.exercises.window.kernel_trials import NUM_THREADS, v1_launch, v2_launches
+from pa_tutorial.exercises.window.window_problem import WindowProblem, attend_in_window
 from pa_tutorial.kernels.compiled.report import CAPABILITIES, Capability, compiled
 from pa_tutorial.kernels.cuda_backends import v1_backend, v2_backend
 from pa_tutorial.kernels.cuda_launch import CudaLaunch
 from pa_tutorial.kernels.sources import KernelFileError, Source
-from tests.coursework.window_answers import WrongAnswer, load_wrong_answers
+from tests.exercises.window_answers import WrongAnswer, load_wrong_answers
 
 F16 = torch.float16
 each = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)

@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from pa_tutorial.coursework.window.files import solution_texts
+from pa_tutorial.exercises.window.files import solution_texts
 from pa_tutorial.exercises.changed_line import with_changed_line
 
 

@@ -123,7 +123,7 @@ AFTER_OTHERS = {f"pa_tutorial.kernels.{file}" for file in ("v1_vector", "v2", "f
 def test_no_file_that_is_executed_after_others_is_imported_plainly() -> None:
     """The functions of a plain v2.py would call v1's element loads, silently."""
     others = {FOLDER / f"{file}.py" for file in ("v1_vector", "v2", "float8")}
-    others |= {*FOLDER.parent.glob("coursework/window/*/v?_window.py")}  # executed after, too
+    others |= {*FOLDER.parent.glob("exercises/window/*/v?_window.py")}  # executed after, too
     for file in sorted({*FOLDER.parent.rglob("*.py")} - others):
         nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from pa_tutorial.checks.calls import require_written
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.coursework.window.kernel_cases import drawing
 from pa_tutorial.exercises.grading import whole_numbers
+from pa_tutorial.exercises.window.kernel_cases import drawing
 from pa_tutorial.kernels.geometry import FLOAT_BYTES, Geometry
 
 ROUNDS = 6  # how often each case is drawn

@@ -10,8 +10,8 @@ solution/     the same files, solved
 
 from pathlib import Path
 
-from pa_tutorial.coursework.tasks import Assignment, Task
-from pa_tutorial.coursework.window.files import (
+from pa_tutorial.exercises.tasks import Assignment, Task
+from pa_tutorial.exercises.window.files import (
     PLAIN,
     V1,
     V2,
@@ -19,8 +19,8 @@ from pa_tutorial.coursework.window.files import (
     solution_texts,
     starter_texts,
 )
-from pa_tutorial.coursework.window.kernel_trials import reference_trials, v1_trials, v2_trials
-from pa_tutorial.coursework.window.plain_trials import blocks_in_window_trials, shared_bytes_trials
+from pa_tutorial.exercises.window.kernel_trials import reference_trials, v1_trials, v2_trials
+from pa_tutorial.exercises.window.plain_trials import blocks_in_window_trials, shared_bytes_trials
 
 # What a student changes: files, and functions in them.
 OF_V1 = ((V1, "fill_logits"), (V1, "paged_attention_v1"))
@@ -42,4 +42,5 @@ def sliding_window(name: str) -> Assignment:
         tasks=TASKS,
         starter=starter_texts(),
         solution=solution_texts(),
+        has_notebook=False,
     )

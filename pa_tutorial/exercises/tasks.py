@@ -16,15 +16,12 @@ class Task:
     trials  draw -> the cases; all count equally
     places  one or more pairs (file, function) that the student writes. The trials take the
             function, or a tuple of the functions.
-    needs   for a function that goes into a kernel's file: the imports and constants that its
-            definition needs. None: a submission has everything the function needs
     """
 
     name: str
     trials: Callable[[int], list[Trial]]
     places: tuple[tuple[str, str], ...]
     points: float
-    needs: str | None = None
 
     def answer(self) -> Any:
         """Import the student's functions from the files on sys.path, in the form the trials take.
@@ -48,6 +45,7 @@ class Assignment:
 
     text               all tasks, in Markdown
     starter, solution  file name -> text; both have the same names
+    has_notebook       whether a notebook with attempts can be handed in, too
     """
 
     name: str
@@ -56,6 +54,7 @@ class Assignment:
     tasks: tuple[Task, ...]
     starter: dict[str, str]
     solution: dict[str, str]
+    has_notebook: bool = True
 
     def task(self, name: str) -> Task:
         return next(task for task in self.tasks if task.name == name)

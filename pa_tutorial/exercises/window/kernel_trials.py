@@ -9,10 +9,10 @@ from torch import Tensor
 
 from pa_tutorial.checks.calls import AnswerError, checked, require_written
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.coursework.window import kernel_cases
-from pa_tutorial.coursework.window.files import solved_kernels
-from pa_tutorial.coursework.window.solution.window import shared_bytes
-from pa_tutorial.coursework.window.window_problem import WindowProblem
+from pa_tutorial.exercises.window import kernel_cases
+from pa_tutorial.exercises.window.files import solved_kernels
+from pa_tutorial.exercises.window.solution.window import shared_bytes
+from pa_tutorial.exercises.window.window_problem import WindowProblem
 from pa_tutorial.kernels.cuda_backends import (
     CudaBackend,
     v1_backend,

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pa_tutorial.checks.calls import AnswerError
-from pa_tutorial.coursework.tasks import Task
 from pa_tutorial.exercises.kernel_text import excerpt, functions_in
+from pa_tutorial.exercises.tasks import Task
 from pa_tutorial.kernels.sources import Source, text_of
 
 FOLDER = Path(__file__).parent

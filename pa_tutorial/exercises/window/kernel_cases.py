@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pa_tutorial.coursework.window.window_problem import WindowProblem
+from pa_tutorial.exercises.window.window_problem import WindowProblem
 
 BLOCK = 8  # tokens per block, unless a case says otherwise
 PARTITION = 16  # tokens per partition
