@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.printing import print_anything
-from tests.exercises.window_answers import load_wrong_answers
+from tests.coursework.window_answers import load_wrong_answers
 from tests.wrong_examples import load_examples
 
 INDEX = Path(__file__).parent.parent / "notebooks" / "INDEX.md"

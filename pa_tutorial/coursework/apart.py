@@ -53,7 +53,7 @@ class Limits:
 
 @dataclass
 class Answer:
-    """What attempt was given to a task: in which cell, its verdict there, and what it returned.
+    """What attempt was given for a task: in which cell, its verdict there, and what it returned.
 
     problem  why no case was tried; "" if some were
     cases    name -> `arrays`, or a `problem`
@@ -61,6 +61,7 @@ class Answer:
 
     cell: int
     said: str
+    is_right: bool
     problem: str = ""
     cases: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -87,7 +88,7 @@ class Ran:
 
     def take(self, task: str = "", cell: int | None = None, **words: Any) -> None:
         if task and cell is not None:
-            self.answers[task] = Answer(int(cell), str(words["said"]))
+            self.answers[task] = Answer(int(cell), str(words["said"]), words["is_right"] is True)
         elif "case" in words:
             self.answers[task].cases[str(words["case"])] = words
         elif task:

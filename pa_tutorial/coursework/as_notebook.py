@@ -58,10 +58,10 @@ class NotebookRun:
         if "matplotlib.pyplot" in sys.modules:
             sys.modules["matplotlib.pyplot"].close("all")
 
-    def try_fresh(self, name: str, function: Callable) -> None:
+    def try_fresh(self, name: str, function: Callable, is_right: bool) -> None:
         """Try an answer with other numbers, right after its verdict."""
         told = exercises.named(name)
-        self.report.say_task(name, self.verdict_on(told.function))
+        self.report.say_task(name, self.verdict_on(told.function), is_right)
         if name not in {task.name for task in self.one.tasks}:
             return
         try:

@@ -34,23 +34,25 @@ Step = Callable[[], None]
 
 
 def main() -> None:
-    report, job = Report(), json.loads(sys.stdin.read())
+    job = json.loads(sys.stdin.read())
+    report = Report(job["seconds"])
     one, draw = assignment(job["assignment"]), job["draw"]
     if job["cells"]:
         steps = NotebookRun(report, one, draw).steps(job["cells"])
     else:
         steps = steps_of_files(report, one, draw)
     limit_resources(job["megabytes"])
+    sys.path.append(os.getcwd())  # at the end, so that a student's torch.py doesn't hide torch
     for number, step in steps.items():
         if number not in job["skipped"]:
             report.say_cell(number)
-            run(step, job["seconds"], report)
+            run(step, report)
     report.say(done=True)
 
 
-def run(step: Step, seconds: float, report: Report) -> None:
+def run(step: Step, report: Report) -> None:
     try:
-        with limited(seconds):
+        with limited(report.seconds):
             step()
     except KeyboardInterrupt as error:
         report.say_error(error)
@@ -82,7 +84,6 @@ def steps_of_files(report: Report, one: Assignment, draw: int) -> dict[int, Step
 
 
 def load(report: Report, tasks: Sequence[Task], answers: dict[str, object]) -> None:
-    sys.path.append(os.getcwd())  # at the end, so that a student's torch.py doesn't hide torch
     for task in tasks:
         try:
             answers[task.name] = task.answer()

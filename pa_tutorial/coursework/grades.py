@@ -1,6 +1,7 @@
 """Compare and grade what a submission returned, in a process where none of its code runs."""
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -25,7 +26,7 @@ class TaskGrade:
     """The points for one task; all its cases count equally.
 
     cell   of the notebook in which it was attempted; 0 for none
-    said   the notebook's own verdict there
+    said   the notebook's own verdict there, and whether it was `right`
     wrong  the first wrong quantity, in the first case that fails; "" for none
     """
 
@@ -34,6 +35,7 @@ class TaskGrade:
     cases: tuple[CaseResult, ...]
     cell: int = 0
     said: str = ""
+    right: bool = False
     wrong: str = ""
 
     @property
@@ -112,27 +114,27 @@ def graded_task(task: Task, one: Submission, ran: Ran, of: Assignment, draw: int
         words = answer.cases.get(trial.name, {"problem": why}) if answer else {"problem": why}
         found.append(compared(trial, words, all_blanks().get(task.name)))
     wrong = next((quantity for case, quantity in found if not case.passed), "")
-    cell, said = (answer.cell, printable(answer.said)) if answer else (0, "")
-    return TaskGrade(task.name, task.points, tuple(c for c, _ in found), cell, said, wrong)
+    cases = tuple(case for case, _ in found)
+    if not answer:
+        return TaskGrade(task.name, task.points, cases)
+    words = answer.cell, printable(answer.said), answer.is_right
+    return TaskGrade(task.name, task.points, cases, *words, wrong)
 
 
 def why_none(task: Task, one: Submission, ran: Ran, of: Assignment) -> str:
-    """Why there is no answer to a task: the error of its cell, else the first, else no attempt."""
-    call = f'attempt("{task.name}", …)'
+    """Why there is no answer to a task: no attempt, or an error in its cell or before."""
     if not one.cells:
         return next(iter(ran.errors.values()), "its process ended before this task")
-    own = [n for n in sorted(ran.errors) if is_about(one.cells[n - 1] if n > 0 else "", task)]
-    if errors := own or sorted(ran.errors):
-        return f"{call} was never reached: {ran.errors[errors[0]]}"
-    others = sorted(ran.answers.keys() - {task.name for task in of.tasks})
-    instead = f"; it has attempts at {', '.join(others)}" if others else ""
-    return f"no cell of {one.file} runs {call}{instead}"
-
-
-def is_about(cell: str | None, task: Task) -> bool:
-    """Whether a cell defines or attempts the task's function."""
-    functions = (function for _, function in task.places)
-    return task.name in (cell or "") or any(f"def {name}(" in (cell or "") for name in functions)
+    attempt = re.compile(rf"""attempt\(\s*["']{task.name}["']""")
+    if not any(attempt.search(cell or "") for cell in one.cells):
+        others = sorted(ran.answers.keys() - {task.name for task in of.tasks})
+        instead = f"; it answers {', '.join(others)}" if others else ""
+        return f"no cell of {one.file} gives an answer to `attempt`{instead}"
+    names = "|".join(function for _, function in task.places)
+    own = re.compile(rf"{attempt.pattern}|def ({names})\b")
+    cells = sorted(ran.errors, key=lambda n: (not own.search(one.cells[n - 1] or ""), n))
+    why = ran.errors[cells[0]] if cells else "its process ended before"
+    return f"`attempt` was never reached: {why}"
 
 
 @cache

@@ -38,12 +38,12 @@ def students_in(
         ((name, place),) = inside
         inside = things_in(place)
     if not place.is_dir() or is_one([name for name, _ in inside]):
-        yield parted(name)[0], [(parted(name)[1], place)]
+        yield parted(name)[0], inside or [(parted(name)[1], place)]
         return
     students: dict[str, list[Thing]] = {}
     for full_name, thing in inside:
-        student, file = parted(full_name)
-        students.setdefault(student, []).append((file, thing))
+        (student, file), things = parted(full_name), things_in(opened(thing))
+        students.setdefault(student, []).extend(things or [(file, thing)])
     yield from students.items()
 
 

@@ -2,7 +2,7 @@
 
 cell, time                 a cell begins; of a folder, 0 imports its files
 cell, error                it ended with an error
-task, cell, said           attempt was given an answer, and showed this verdict
+task, cell, said, is_right attempt was given an answer, and showed this verdict
 task, case, arrays         in a case, the answer returned these (safetensors in base64)
 task, case, problem        or there was a problem; without a case, in all
 done                       every cell has run
@@ -33,10 +33,11 @@ def without_references(trials: Sequence[Trial]) -> list[Trial]:
 class Report:
     """Writes to what was standard output; what a student's code prints there is discarded."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        """seconds: the time limit of a cell"""
         self.channel: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        self.cell = 0
+        self.cell, self.seconds = 0, seconds
 
     def say(self, **words: object) -> None:
         print(json.dumps(words), file=self.channel, flush=True)
@@ -46,10 +47,13 @@ class Report:
         self.say(cell=number, time=time.time())
 
     def say_error(self, error: BaseException) -> None:
-        self.say(cell=self.cell, error=error_with_place(error))
+        words = error_with_place(error)
+        if isinstance(error, KeyboardInterrupt):
+            words = f"stopped after {self.seconds:g} s{place_of(error)}: it does not end"
+        self.say(cell=self.cell, error=words[:MOST_SIGNS])
 
-    def say_task(self, task: str, said: str = "") -> None:
-        self.say(task=task, cell=self.cell, said=said[:MOST_SIGNS])
+    def say_task(self, task: str, said: str = "", is_right: bool = False) -> None:
+        self.say(task=task, cell=self.cell, said=said[:MOST_SIGNS], is_right=is_right)
 
     def say_problem(self, task: str, error: BaseException, **case: str) -> None:
         self.say(task=task, problem=describe(error)[:MOST_SIGNS], **case)
@@ -77,10 +81,8 @@ def as_text(arrays: Mapping[str, Any]) -> str:
 def error_with_place(error: BaseException) -> str:
     """ "NameError in cell 3, line 14: name 'x' is not defined" """
     kind, (words, *_) = type(error).__name__, [*describe(error).splitlines(), ""]
-    if isinstance(error, KeyboardInterrupt):
-        kind, words = "stopped, because it did not end,", ""
-    words = words.removeprefix(f"it raised {kind}: ")
-    return f"{kind}{place_of(error)}: {words}"[:MOST_SIGNS].removesuffix(": ")
+    words = error.msg if isinstance(error, SyntaxError) else words
+    return f"{kind}{place_of(error)}: {words.removeprefix(f'it raised {kind}: ')}"
 
 
 def place_of(error: BaseException) -> str:

@@ -126,22 +126,32 @@ def feedback(grade: Grade, assignment: str, draw: int) -> str:
         passed = len(task.cases) - len(task.failed)
         points = f"{task.points:g} of {task.out_of:g}"
         lines.append(f"| `{task.task}` | {points} | {passed} of {len(task.cases)} |")
-    for task in grade.tasks:
-        if task.failed:
-            lines += ["", f"## `{task.task}`", "", *words_about(task)]
+    for words, names in together(grade).items():
+        lines += ["", f"## {', '.join(f'`{name}`' for name in names)}", "", words]
     if grade.errors:
         lines += ["", "## Errors", "", in_fence("\n".join(grade.errors))]
     lines += ["", f"The cases have other numbers than yours: draw {draw}.", ""]
     return "\n".join(lines)
 
 
-def words_about(task: TaskGrade) -> Iterator[str]:
-    """The notebook's verdict, and what failed with other numbers."""
-    if task.said:
-        yield f"In cell {task.cell} of your notebook, `attempt` says:"
-        yield from ("", in_fence(task.said), "", "With other numbers:", "")
-    for why, names in task.reasons.items():
-        yield in_fence(f"{', '.join(names)}: {why}")
+def together(grade: Grade) -> dict[str, list[str]]:
+    """What is said of tasks with lost points -> the tasks: it is often the same for several."""
+    found: dict[str, list[str]] = {}
+    for task in grade.tasks:
+        if task.failed:
+            found.setdefault(words_about(task), []).append(task.task)
+    return found
+
+
+def words_about(task: TaskGrade) -> str:
+    """The notebook's verdict; and what fails with other numbers, if the notebook doesn't say it."""
+    whys = in_fence("\n".join(f"{', '.join(names)}: {why}" for why, names in task.reasons.items()))
+    if not task.said:
+        return whys
+    verdict = f"In cell {task.cell} of your notebook, `attempt` says:\n\n{in_fence(task.said)}"
+    failed = ", ".join(case.name for case in task.failed)
+    others = whys if task.right else f"With other numbers, these cases fail: {failed}."
+    return f"{verdict}\n\n{others}"
 
 
 def in_fence(text: str) -> str:
@@ -156,18 +166,12 @@ def report(grade: Grade) -> str:
     lines = [f"{grade.student}: {grade.points:g} of {grade.out_of:g} points"]
     if grade.problem:
         return f"{lines[0]}\n  {grade.problem}"
-    for task in grade.tasks:
-        lines.append(f"  {task.points:6.2f} of {task.out_of:g}  {task.task}")
-        if task.failed and task.said:
-            lines.append(indented(f"cell {task.cell}: {task.said}"))
-        for why, names in task.reasons.items():
-            lines.append(indented(f"{', '.join(names)}: {why}"))
+    lines += [f"  {task.points:6.2f} of {task.out_of:g}  {task.task}" for task in grade.tasks]
+    for words, names in together(grade).items():
+        plain = [line for line in words.splitlines() if line and not line.startswith("```")]
+        lines += [f"  {', '.join(names)}:", *(f"    {line}" for line in plain)]
     lines += [f"  {error}" for error in grade.errors]
     return "\n".join(lines)
-
-
-def indented(text: str) -> str:
-    return "\n".join(" " * 11 + line for line in text.splitlines())
 
 
 def summary(grades: Sequence[Grade], assignment: str, draw: int) -> str:
@@ -204,12 +208,12 @@ def by_task(grades: Sequence[Grade]) -> Iterator[str]:
 def mistakes(grades: Sequence[Grade]) -> Iterator[str]:
     """The first case that fails in each answer, and the first quantity that is wrong in it."""
     first: Counter[tuple[str, str, str, str]] = Counter()
-    for task in (task for grade in grades for task in grade.tasks if task.failed):
+    for task in (task for grade in grades for task in grade.tasks if task.wrong):
         case = task.failed[0]
-        first[task.task, case.name, task.wrong, case.meaning] += 1
+        first[task.task, case.name, task.wrong, case.meaning or case.diagnosis] += 1
     yield from ("| students | task | first wrong | in case | usual reason |", "| --- " * 5 + "|")
     for (task, case, wrong, meaning), count in first.most_common(MOST_ROWS):
-        yield f"| {count} | `{task}` | {wrong} | {case} | {one_line(meaning)} |"
+        yield f"| {count} | `{task}` | {wrong} | {case} | {one_line(meaning)[:200]} |"
 
 
 def one_line(text: str) -> str:
@@ -228,7 +232,7 @@ def write_junit(path: Path, grades: Sequence[Grade]) -> None:
             names = {"classname": task, "name": xml(case.name)}
             test = ElementTree.SubElement(suite, "testcase", names)
             if not case.passed:
-                why = {"message": xml(one_line(case.diagnosis))}
+                why = {"message": xml(one_line(case.diagnosis)[:200])}
                 ElementTree.SubElement(test, "failure", why).text = xml(case.diagnosis)
     ElementTree.ElementTree(suites).write(path, encoding="utf-8", xml_declaration=True)
 

@@ -24,8 +24,9 @@ from pa_tutorial.tracebacks import InOneLine
 __all__ = ["EXERCISES", "Exercise", "answers", "attempt", "drawn", "exercises_of", "find", "grade"]
 
 
-# Told of each answer that attempt was given, once its verdict is shown: grades are made of it.
-ON_ATTEMPT: list[Callable[[str, Callable[..., Any]], None]] = []
+# Told of each answer that attempt was given and whether it is right, once its verdict is shown:
+# grades are made of these.
+ON_ATTEMPT: list[Callable[[str, Callable[..., Any], bool], None]] = []
 
 
 class NoSuchNameError(InOneLine, ValueError):
@@ -76,7 +77,7 @@ def attempt(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     else:
         goes_on, is_theirs = _shown(named(name), function)
     for told in ON_ATTEMPT if is_theirs else ():
-        told(name, function)
+        told(name, function, goes_on is function)
     return goes_on
 
 

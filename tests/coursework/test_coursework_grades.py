@@ -19,9 +19,9 @@ from pa_tutorial.coursework.apart import ROOT, Limits, end_group
 from pa_tutorial.coursework.assignment import ANSWERS, assignment
 from pa_tutorial.coursework.grades import Grade, TaskGrade, grade, one_line
 from pa_tutorial.coursework.plain import write_folder
-from pa_tutorial.exercises.tasks import Task
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.exercises.blank import all_blanks
+from pa_tutorial.exercises.tasks import Task
 
 NAME, DRAW = "05_online_softmax", 811
 LIMITS = Limits(seconds=100, megabytes=400)

@@ -30,7 +30,7 @@ from pa_tutorial.kernels.compiled.report import CAPABILITIES, Capability, compil
 from pa_tutorial.kernels.cuda_backends import v1_backend, v2_backend
 from pa_tutorial.kernels.cuda_launch import CudaLaunch
 from pa_tutorial.kernels.sources import KernelFileError, Source
-from tests.exercises.window_answers import WrongAnswer, load_wrong_answers
+from tests.coursework.window_answers import WrongAnswer, load_wrong_answers
 
 F16 = torch.float16
 each = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)

@@ -4,8 +4,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from pa_tutorial.exercises.window.files import solution_texts
 from pa_tutorial.exercises.changed_line import with_changed_line
+from pa_tutorial.exercises.window.files import solution_texts
 
 
 @dataclass(frozen=True)

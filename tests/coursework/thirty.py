@@ -1,0 +1,152 @@
+"""Thirty submissions of one assignment, right and wrong in unusual ways.
+
+python -m tests.coursework.thirty CLASS [COPIES]    write them, each as often, into a new folder
+python -m tests.coursework.thirty CLASS --jupyter   what attempt says of each in Jupyter itself
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook
+
+from pa_tutorial.coursework.assignment import needs_of
+from pa_tutorial.exercises import exercises_of, named
+
+NAME = "05_online_softmax"
+BLANK, EXERCISE = "merge", "merge_outputs"
+START = f"{needs_of(exercises_of(NAME))}\n\nfrom pa_tutorial.exercises import attempt"
+MERGE, OUTPUTS = named(BLANK).source, named(EXERCISE).source
+SIGNATURE = "def merge_outputs(outs: Tensor, lses: Tensor) -> tuple[Tensor, Tensor]:"
+LINE = "    m = lses.amax(dim=0)\n"
+WRONG = OUTPUTS.replace("lses.amax(dim=0)", "0 * lses[-1].nan_to_num()")
+
+
+def tried(name: str) -> str:
+    return f'{name} = attempt("{name}", {name})'
+
+
+def changed(line: str, before: str = "") -> str:
+    """The right answer with another line after the maximum, and one before the function."""
+    return before + OUTPUTS.replace(LINE, f"{LINE}    {line}\n")
+
+
+TRY, TRY_MERGE = tried(EXERCISE), tried(BLANK)
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What a student hands in.
+
+    right  the tasks that are right
+    says   a part of the feedback
+    cells  of a notebook; or else `files`, name -> text
+    file   the name of the notebook
+    """
+
+    right: frozenset[str]
+    says: str = ""
+    cells: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    file: str = "05_online_softmax.ipynb"
+
+
+def right(*cells: str, **words: object) -> Handed:
+    return Handed(frozenset({EXERCISE}), "", (START, *cells), **words)
+
+
+def wrong(says: str, *cells: str, **words: object) -> Handed:
+    return Handed(frozenset(), says, (START, *cells), **words)
+
+
+def plain() -> str:
+    return f"{START}\n\n\n{MERGE}\n\n{OUTPUTS}"
+
+
+HELPER = "def weights_of(lses):\n    return torch.exp(lses - lses.amax(dim=0))\n"
+USES = OUTPUTS.replace("torch.exp(lses - m)", "weights_of(lses)")
+LOOPS = changed("while True: pass")
+
+OF_THE_ISSUE = {
+    "a comment with a question mark": right(f"{OUTPUTS}\n# is this right?", TRY),
+    "timeit": right(f"{OUTPUTS}\n%timeit -n 1 -r 1 1 + 1", TRY),
+    "a command": right(f"!ls\n{OUTPUTS}", TRY),
+    "time": right(f"%%time\n{OUTPUTS}", TRY),
+    "a table filled in a loop": right(
+        "CEIL = []\nfor n in range(3):\n    CEIL.append(n)", changed("m = m + CEIL[0]"), TRY
+    ),
+    "a dict that is updated": right("P = {}\nP.update(zero=0)", changed("m = m + P['zero']"), TRY),
+    "a tensor filled in place": right(
+        "ones = torch.zeros(())\nones.fill_(1)", changed("m = m * ones"), TRY
+    ),
+    "a name used again later": right("zero = 0", changed("m = m + zero"), TRY, "zero = 'text'"),
+    "a helper defined anew later": right(HELPER, USES, TRY, HELPER.replace("- lses", "+ lses")),
+    "setattr": right(
+        "import types\nns = types.SimpleNamespace()\nsetattr(ns, 'zero', 0)",
+        changed("m = m + ns.zero"),
+        TRY,
+    ),
+    "an alias": right(
+        "class ns: zero = 1\nfor lib in [ns]: lib.zero = 0", changed("m = m + ns.zero"), TRY
+    ),
+    "exec": right(f"exec({OUTPUTS!r})", TRY),
+    "王": right(OUTPUTS, TRY, file="王.ipynb"),
+    "one folder too deep": right(OUTPUTS, TRY, file="homework/week 3/mine.ipynb"),
+    "a copy's name": Handed(frozenset({BLANK, EXERCISE}), files=(("answers (1).py", plain()),)),
+    "a syntax error": wrong(
+        "SyntaxError in cell 2, line 17", OUTPUTS.replace("m = lses", "m == = lses"), TRY
+    ),
+    "an empty notebook": Handed(frozenset(), "has no code", ("",)),
+    "the wrong notebook": wrong(
+        "it has attempts at num_blocks",
+        "def num_blocks(num_tokens: int, block_size: int) -> int:\n    return 3",
+        tried("num_blocks"),
+    ),
+    "no bytes": Handed(frozenset(), "is empty", files=(("05_online_softmax.ipynb", ""),)),
+    "a loop without end": wrong("stopped, because it did not end, in cell 2", LOOPS, TRY),
+}
+
+OUR_OWN = {
+    "an object that can be called": right(
+        "class Merge:\n    def __call__(self, outs, lses):\n        return right(outs, lses)",
+        OUTPUTS.replace("def merge_outputs", "def right"),
+        f"merge_outputs = Merge()\n{TRY}",
+    ),
+    "a cell that fails before": right("1 / 0", "undefined", OUTPUTS, TRY),
+    "await": right(
+        "import asyncio\nzero = await asyncio.sleep(0, 0)", changed("m = m + zero"), TRY
+    ),
+    "a file written by a cell": right(
+        f"%%writefile own.py\nimport torch\n{HELPER}", "from own import weights_of", USES, TRY
+    ),
+    "right at the second try": right(WRONG, TRY, OUTPUTS, TRY),
+    "a counter": right(
+        "calls = 0", f"{changed('global calls; calls += 1')}", TRY, "assert calls > 0"
+    ),
+    "attempted twice": wrong("worst against", WRONG, TRY, TRY),
+    "right, then wrong": wrong("worst against", OUTPUTS, TRY, WRONG, TRY),
+    "a helper that comes too late": wrong("weights_of", USES, TRY, HELPER),
+    "no attempt": wrong("no cell of 05_online_softmax.ipynb runs attempt", OUTPUTS),
+    "exit": wrong("SystemExit", changed("raise SystemExit"), TRY),
+    "an argument changed": wrong(
+        "changed one of its arguments", changed("outs *= 1; outs[:] = 0"), TRY
+    ),
+}
+
+THIRTY = OF_THE_ISSUE | OUR_OWN
+
+
+def write(handed: Handed, folder: Path) -> None:
+    for name, text in handed.files or ((handed.file, notebook(handed.cells)),):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def notebook(cells: tuple[str, ...]) -> str:
+    return nbformat.writes(new_notebook(cells=[*map(new_code_cell, cells)]))
+
+
+def write_class(folder: Path, copies: int = 1) -> None:
+    for number in range(copies):
+        for name, handed in THIRTY.items():
+            write(handed, folder / (f"{name} {number}" if copies > 1 else name))
