@@ -108,15 +108,16 @@ class Apart:
 
     def run(self, one: Submission, assignment: str, draw: int, limits: Limits) -> Ran:
         """Run a submission. A cell that ends its process is left out in another one."""
-        ran, skipped = Ran(), []
+        ran, skipped = Ran(done=bool(one.problem)), []
         job = {"assignment": assignment, "draw": draw, "cells": one.cells, **vars(limits)}
         end = time.monotonic() + AT_MOST * limits.seconds
         while not (ran.done or self.stopped.is_set() or time.monotonic() > end):
             ran.read(self.run_once({**job, "skipped": skipped}, one.files, end))
             if ran.done or ran.cell in skipped:
                 break
-            seconds = f"{time.time() - ran.began:.0f} s after it began"
-            ran.errors.setdefault(ran.cell, f"the process ended in cell {ran.cell}, {seconds}")
+            where = f" in cell {ran.cell}" if one.cells else ""
+            ended = f"the process ended{where}, {time.time() - ran.began:.0f} s after it began"
+            ran.errors.setdefault(ran.cell, ended)
             skipped.append(ran.cell)
         return ran
 
@@ -128,8 +129,10 @@ class Apart:
             tempfile.TemporaryFile() as given,
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         ):
+            own = Path(folder) / "submission"
+            own.mkdir()
             for name, text in files.items():
-                (Path(folder) / name).write_bytes(text.encode(errors="replace"))
+                (own / name).write_bytes(text.encode(errors="replace"))
             given.write(json.dumps(job).encode())
             given.seek(0)
             process = subprocess.Popen(
@@ -137,7 +140,7 @@ class Apart:
                 stdin=given,
                 stdout=report,
                 stderr=subprocess.DEVNULL,
-                cwd=folder,
+                cwd=own,
                 env={**os.environ, **environment(folder), TOKEN: token},
                 start_new_session=True,
             )
@@ -153,7 +156,7 @@ class Apart:
 
 
 def environment(folder: str) -> dict[str, str]:
-    """No pictures, one thread, and nothing of the grader's own account: files go to the folder."""
+    """No pictures, one thread, and no files of the grader's account: all go to the folder."""
     own = dict.fromkeys(("TMPDIR", "IPYTHONDIR"), folder)
     quiet = {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     return {**own, **quiet, PLACE: str(Path(folder) / "my_kernel")}

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,70 +13,93 @@ import psutil
 import pytest
 
 from pa_tutorial.checks.running import run_trials
-from pa_tutorial.checks.showing import CaseResult
-from pa_tutorial.coursework.apart import ROOT, Limits, end_group
+from pa_tutorial.coursework import apart
+from pa_tutorial.coursework.apart import ROOT, TOKEN, Apart, Limits, end_all
 from pa_tutorial.coursework.assignment import ANSWERS, assignment
-from pa_tutorial.coursework.grades import Grade, TaskGrade, grade, one_line
+from pa_tutorial.coursework.grades import Grade, TaskGrade, graded, printable
 from pa_tutorial.coursework.plain import write_folder
-from pa_tutorial.exercises import EXERCISES
-from pa_tutorial.exercises.blank import all_blanks
-from pa_tutorial.exercises.tasks import Task
+from pa_tutorial.coursework.results import NO_FILE_NAME
+from pa_tutorial.coursework.submissions import Submission
+from pa_tutorial.exercises import EXERCISES, named
+from tests.coursework.thirty import NAME, OUTPUTS, START, THIRTY, TRY, WRONG, tried, write_class
 
-NAME, DRAW = "05_online_softmax", 811
-LIMITS = Limits(seconds=100, megabytes=400)
+DRAW = 811
+LIMITS = Limits(seconds=30, megabytes=400)
 ONE = assignment(NAME)
-TASKS = {task.name: task for task in ONE.tasks}
-FIRST, SECOND, THIRD = (TASKS[name] for name in ("add_token", "merge_outputs", "merge"))
-TOLD = {**all_blanks(), **EXERCISES}
-MERGE = EXERCISES[SECOND.name]
-rest = pytest.mark.rest("a right, a wrong and an empty answer")
+MERGE = EXERCISES["merge_outputs"]
+rest = pytest.mark.rest("a right, a wrong and an empty answer, and a loop")
+posix = pytest.mark.needs("POSIX")
+
+
+def grade_of(*cells: str, limits: Limits = LIMITS, **files: str) -> Grade:
+    """The grade of a notebook with these cells."""
+    one = Submission("ada", "ada.ipynb", (START, *cells), files)
+    return graded(one, Apart().run(one, NAME, DRAW, limits), ONE, DRAW)
+
+
+def task_of(grade: Grade, name: str = "merge_outputs") -> TaskGrade:
+    return next(task for task in grade.tasks if task.task == name)
 
 
 @cache
-def wrong() -> str:
-    """An answer to the second task that is right in some cases."""
-    return MERGE.source.replace("lses.amax(dim=0)", "0 * lses[-1].nan_to_num()")
-
-
-def answers(written: dict[str, str]) -> str:
-    """The student's file, with these answers in place of the stubs."""
-    text = ONE.starter[ANSWERS]
-    for name, source in written.items():
-        text = text.replace(TOLD[name].stub.strip(), source.strip())
-    return f"import os\nimport sys\n{text}"
-
-
-def half_right() -> str:
-    return answers({SECOND.name: wrong()})
-
-
-def all_right() -> str:
-    return answers({SECOND.name: MERGE.source})
-
-
-def graded(text: str, *tasks: Task, limits: Limits = LIMITS, **files: str) -> Grade:
-    """Grade some tasks of the assignment; the second alone is enough for most tests."""
-    one = replace(ONE, tasks=tasks or (SECOND,))
-    return grade("student", {ANSWERS: text, **files}, one, DRAW, limits)
-
-
 def worth(source: str) -> float:
-    """Points of an answer to the second task, without a process apart."""
-    result = run_trials(SECOND.name, SECOND.trials(DRAW), MERGE.answer(source))
+    """Points of an answer to merge_outputs, without a process apart."""
+    result = run_trials("merge_outputs", MERGE.trials(DRAW), MERGE.answer(source))
     return round(10 * result.passed / result.total, 2)
 
 
 def test_right_is_worth_all_wrong_a_part_and_empty_nothing() -> None:
-    text = answers({FIRST.name: TOLD[FIRST.name].source, SECOND.name: wrong()})
-    result = graded(text, FIRST, SECOND, THIRD)
-    assert [task.points for task in result.tasks] == [10, worth(wrong()), 0], result
-    assert 0 < worth(wrong()) < 10
-    assert "worst against attention with 50 digits" in result.tasks[1].reasons[0]
-    assert "not written yet" in result.tasks[2].reasons[0]
+    right, stub = named("add_token").source, named("merge").stub
+    cells = right, tried("add_token"), WRONG, TRY, f"{stub}\n\n{tried('merge')}"
+    result = grade_of(*cells)
+    points = {task.task: task.points for task in result.tasks}
+    own = {"add_token": 10, "merge_outputs": worth(WRONG)}
+    assert points == dict.fromkeys(points, 0) | own, result
+    assert 0 < worth(WRONG) < 10
+    wrong = task_of(result)
+    assert (wrong.cell, wrong.right, wrong.wrong) == (5, False, "out")
+    assert wrong.said.startswith("merge_outputs: not yet; 7 of 12 cases pass")
+    assert task_of(result, "merge").said.startswith("merge: not written yet.")
+    assert "The notebook goes on" not in task_of(result, "merge").said
+    assert task_of(result, "part_of").failed[0].diagnosis == (
+        "no cell of ada.ipynb gives an answer to `attempt`"
+    )
 
 
+def test_what_does_not_end_is_stopped_and_the_next_cell_runs() -> None:
+    start = time.monotonic()
+    result = grade_of("while True:\n    pass", OUTPUTS, TRY, limits=Limits(seconds=3))
+    assert time.monotonic() - start < 60
+    assert result.errors == ("stopped after 3 s in cell 2, line 2: it does not end",)
+    assert task_of(result).points == 10
+
+
+FRAMES = """
+import gc
+import sys
+from pa_tutorial.checks.running import Trial
+
+
+def found():
+    frame = sys._getframe(2)
+    while frame:
+        yield from frame.f_locals.values()
+        frame = frame.f_back
+    yield from gc.get_objects()
+
+
+right_or_wrong = merge_outputs
+
+
+def merge_outputs(outs, lses):
+    for thing in found():
+        for compute in thing.references.values() if type(thing) is Trial else ():
+            out, lse = compute()["out"].float()
+            if out.shape == outs[0].shape:
+                return out, lse[:, 0]
+    return right_or_wrong(outs, lses)
+"""
 ZEROS = """
-import torch
 from torch.overrides import TorchFunctionMode
 
 
@@ -89,45 +111,31 @@ class Zeros(TorchFunctionMode):
 
 Zeros().__enter__()
 """
-NORM = "lambda a, axis=None, **_: numpy.zeros(numpy.sum(a, axis=axis).shape)"
-SHELL = "cat key.json ../key.json ../course/instructor/key.json"
-REPORT = """
+WRITES = """
+import os
+
 print("  10.00 of 10  merge_outputs")
 for number in range(3, 30):
     try:
-        os.write(number, b'[1]\\n{"case": "far_apart", "passed": true}\\n')
+        os.write(number, b'[1]\\n{"task": "merge_outputs", "case": "far_apart", "passed": 1}\\n')
     except OSError:
         pass
 """
-# what stands at the end of the student's file
+DELETES = "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)"
+# what a cell before the attempt does to get more than its answer is worth
 TRICKS = {
+    "frames": FRAMES,
     "zeros": ZEROS,
-    "its_module": f"import numpy\nlib = numpy.linalg\nlib.norm = {NORM}",
-    "shell": "import random\nr = random\n"
-    f"r._os.posix_spawn('/bin/sh', ['sh', '-c', {SHELL!r}], r._os.environ)",
+    "norm": "import numpy\nnumpy.linalg.norm = lambda a, **_: numpy.zeros(a.shape[:-1])",
     "comparison": "from pa_tutorial.checks import running\nrunning.compare = lambda *_: []",
-    "report": REPORT,
+    "torch.testing": "torch.testing.assert_close = torch.equal = torch.allclose = lambda *_: True",
+    "writes": WRITES,
+    "deletes": DELETES,
+    "forks": "import os\nif os.fork() == 0:\n    import time; time.sleep(600)",
+    "sleeps": "import time\ntime.sleep(2)",
 }
-THIRD_CALL = f"""
-right, calls = {SECOND.name}, []
-
-
-def {SECOND.name}(outs, lses):
-    calls.append(outs)
-    if len(calls) == 3:
-        %s
-    return right(outs, lses)
-"""
-# what the third call does -> what the grade says
-ENDS = {
-    "os._exit(0)": "its process ended",
-    "sys.exit()": "it raised SystemExit",
-    "torch.ones(10**10)": "memory",
-}
-MARKS = {
-    "shell": pytest.mark.needs("POSIX"),
-    "torch.ones(10**10)": pytest.mark.needs("limits of memory"),
-}
+NOTHING = "zeros", "comparison"  # its results are wrong, or its own attempt raises an error
+MARKS = {"forks": posix}
 
 
 def each(name: str, values: dict) -> pytest.MarkDecorator:
@@ -138,98 +146,90 @@ def each(name: str, values: dict) -> pytest.MarkDecorator:
 @rest
 @each("trick", TRICKS)
 def test_an_answer_that_tricks_gets_what_its_results_are_worth(trick: str) -> None:
-    result = graded(f"{half_right()}\n\n{TRICKS[trick]}\n")
-    assert result.points == (0 if trick == "zeros" else worth(wrong())), result
+    task = task_of(grade_of(WRONG, TRICKS[trick], TRY))
+    assert task.points == (0 if trick in NOTHING else worth(WRONG)), task
+
+
+THIRD_CALL = """
+import os
+
+right, calls = merge_outputs, []
+
+
+def merge_outputs(outs, lses):
+    calls.append(outs)
+    if len(calls) == 15:  # the third case with other numbers: 12 are the notebook's
+        %s
+    return right(outs, lses)
+"""
+# what that call does -> what the grade says, and how many cases it costs of 12
+ENDS = {
+    "os._exit(0)": ("the process ended in cell 4", 10),
+    "raise SystemExit": ("it raised SystemExit", 1),
+    "torch.ones(10**10)": ("memory", 1),
+    "while True: pass": ("stopped after 10 s in cell 3, line 9: it does not end", 10),
+    "pow(7, 10**9)": ("the process ended in cell 4, 15 s after it began", 10),
+}
+MARKS |= {"torch.ones(10**10)": pytest.mark.needs("limits of memory")}
 
 
 @rest
 @each("what", ENDS)
-def test_a_case_in_which_the_process_ends_costs_no_case_before_it(what: str) -> None:
-    (task,) = graded(f"{all_right()}\n\n{THIRD_CALL % what}").tasks
-    assert [case.passed for case in task.cases[:3]] == [True, True, False]
-    assert ENDS[what] in task.reasons[0]
-    goes_on = "SystemExit" in ENDS[what] or "memory" in ENDS[what]
-    assert len(task.failed) == (1 if goes_on else len(task.cases) - 2)
+def test_a_case_in_which_the_process_ends_costs_no_other_task(what: str) -> None:
+    words, cost = ENDS[what]
+    after = named("add_token").source, tried("add_token")
+    limits = Limits(seconds=10, megabytes=400)
+    result = grade_of(OUTPUTS, THIRD_CALL % what, TRY, *after, limits=limits)
+    task = task_of(result)
+    assert words in "\n".join(task.reasons), task
+    assert len(task.failed) == cost, task
+    assert task_of(result, "add_token").points == 10, result.errors
 
 
-def test_an_answer_that_does_not_end_is_stopped() -> None:
-    start = time.monotonic()
-    result = graded("while True:\n    pass", limits=Limits(seconds=3))
-    assert time.monotonic() - start < 60
-    assert result.tasks[0].reasons == [
-        "every case: stopped after 3 s: it does not end, or is much too slow"
-    ]
+ESCAPES = """
+import os
+import sys
+import subprocess
 
-
-SEES = f"""
-def {SECOND.name}(outs, lses):
-    names = [name for name in os.listdir() if name != "__pycache__"]
-    raise ValueError(f"{{names}} {{sys.argv[1:]}} \\n \\ud800" + "x" * 10**7)
+command = [sys.executable, "-c", "import time; time.sleep(600)"]
+started = subprocess.Popen(command, start_new_session=True)
+with open({path!r}, "w") as file:
+    file.write({token!r} + os.environ[{token!r}])
+os.kill(os.getppid(), 15)
 """
 
 
 @rest
-def test_a_submission_sees_its_own_files_and_which_numbers_and_its_words_stay_on_a_line() -> None:
-    (why,) = graded(f"{all_right()}\n\n{SEES}").tasks[0].reasons
-    seen = f"['{ANSWERS}'] ['{NAME}', '{SECOND.name}', '{DRAW}', '400']"
-    assert why.startswith(f"every case: it raised ValueError: {seen}    xxx")
-    assert why.isprintable()
-    assert len(why) < 3000
-    assert one_line("a\nb\x1b\ud800é") == "a b  é"
+@posix
+@pytest.mark.parametrize("has_namespace", [True, False])
+def test_what_a_submission_starts_ends_with_it_and_its_parent_is_no_ones(
+    has_namespace: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_namespace:
+        monkeypatch.setattr(apart, "namespace", lambda: ())
+    path = tmp_path / "token"
+    escapes = ESCAPES.format(path=str(path), token=TOKEN)
+    result = grade_of(OUTPUTS, TRY, escapes, named("merge").source, tried("merge"))
+    assert task_of(result).points == 10
+    token = path.read_text(encoding="utf-8").removeprefix(TOKEN)
+    assert not [one for one in psutil.process_iter() if apart.has_token(one, token)]
 
 
-@rest
-def test_code_may_be_moved_to_other_files_and_none_takes_the_place_of_a_library() -> None:
-    files = {"own.py": all_right(), "torch.py": "raise ValueError"}
-    assert graded(f"from own import {SECOND.name}", **files).points == 10
-
-
-def test_what_is_wrong_everywhere_is_said_once() -> None:
-    def task(name: str, *said: str) -> TaskGrade:
-        cases = [CaseResult(f"case_{i}", "", "", not why, 0, 0, why) for i, why in enumerate(said)]
-        return TaskGrade(name, 10, tuple(cases))
-
-    one = Grade("ada", (task("a", "no file", "no file"), task("b", "no file", "no file")))
-    assert str(one).count("no file") == 1
-    two = Grade("ada", (task("a", "no file", "no file"), task("b", "", "bad")))
-    assert str(two).splitlines() == [
-        "ada: 5 of 20 points",
-        "    0.00 of 10  a",
-        "           every case: no file",
-        "    5.00 of 10  b",
-        "           case_1: bad",
-    ]
-
-
-@rest
-def test_pytest_says_in_a_folder_what_is_wrong(tmp_path) -> None:
-    write_folder(ONE, tmp_path)
-    (tmp_path / ANSWERS).write_text(half_right(), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    own = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
-    output = subprocess.run(command, **own, capture_output=True, encoding="utf-8").stdout
-    assert f"test_task[{SECOND.name}-" in output
-    assert "check this first: " in output
-    assert "not written yet" in output
-    passed = round(worth(wrong()) * len(SECOND.trials(0)) / 10)
-    assert re.search(rf"\d+ failed, {passed} passed", output)
-
-
-@pytest.mark.needs("POSIX")
+@posix
 def test_a_process_ends_with_all_that_it_started() -> None:
-    command = ["sh", "-c", "sleep 600 & echo $!; wait"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
-    with process:
+    command = ["sh", "-c", "setsid sleep 600 & echo $!; wait"]
+    own = {"stdout": subprocess.PIPE, "start_new_session": True}
+    with subprocess.Popen(command, env={**os.environ, TOKEN: "this test's"}, **own) as process:
         started = psutil.Process(int(process.stdout.readline()))
-        end_group(process)
+        end_all(process, "this test's")
         started.wait(10)
 
 
 @rest
-@pytest.mark.needs("POSIX")
+@posix
 def test_no_process_stays_when_grading_is_stopped(tmp_path: Path) -> None:
     started = tmp_path / "started"
-    text = f"import os\nopen({str(started)!r}, 'w').write(f'{{os.getpid()}}\\n')\n"
+    text = f"import os\nopen({str(started)!r}, 'w').write(os.environ[{TOKEN!r}] + '\\n')\n"
     (tmp_path / ANSWERS).write_text(f"{text}while True:\n    pass\n", encoding="utf-8")
     command = [sys.executable, "-m", "pa_tutorial.coursework", "grade", NAME, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as process:
@@ -238,5 +238,77 @@ def test_no_process_stays_when_grading_is_stopped(tmp_path: Path) -> None:
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 143
-        assert not psutil.pid_exists(int(started.read_text()))
         assert b"Traceback" not in process.stderr.read()
+    token = started.read_text().strip()
+    assert not [one for one in psutil.process_iter() if apart.has_token(one, token)]
+
+
+SEES = """
+import os
+import sys
+
+
+def merge_outputs(outs, lses):
+    names = sorted(name for name in os.listdir() if name != "__pycache__")
+    raise ValueError(f"{names} {sys.argv[1:]} \\n \\x1b \\ud800" + "x" * 10**6)
+"""
+
+
+@rest
+def test_a_submission_sees_its_own_files_and_its_words_are_safe_to_print() -> None:
+    (why,) = task_of(grade_of(SEES, TRY, **{"own.py": "x = 1"})).reasons
+    assert why.startswith("it raised ValueError: ['own.py'] [] \n    xxx")
+    assert printable(why) == why
+    assert len(why) < 5000
+
+
+@rest
+def test_code_may_be_moved_to_other_files_and_none_takes_the_place_of_a_library() -> None:
+    files = {"own.py": f"{START}\n{OUTPUTS}", "torch.py": "raise ValueError"}
+    assert task_of(grade_of("from own import merge_outputs", TRY, **files)).points == 10
+    files[ANSWERS] = "from own import merge_outputs"
+    one = Submission("ada", ANSWERS, (), files)
+    assert graded(one, Apart().run(one, NAME, DRAW, LIMITS), ONE, DRAW).points == 10
+
+
+@rest
+def test_a_blank_is_judged_among_the_others_of_its_notebook() -> None:
+    """A right function isn't right beside another one that it doesn't fit: the notebook says so."""
+    exp_from = named("exp_from").source.replace("exp_from(score", "exp_from(score, *, base")
+    result = grade_of(exp_from, named("add_token").source, tried("add_token"))
+    task = task_of(result, "add_token")
+    assert task.right == (task.points == 10)
+
+
+@rest
+def test_grades_are_as_the_notebook_says(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """All thirty at once, as a lecturer grades them."""
+    from pa_tutorial.coursework.__main__ import main
+
+    write_class(tmp_path / "class")
+    out = tmp_path / "grades"
+    words = ["--out", str(out), "--jobs", "2", "--seconds", "20"]
+    assert main(["grade", NAME, str(tmp_path / "class"), *words]) == 1  # two have nothing
+    points = (out / "points.csv").read_text(encoding="utf-8-sig")
+    head, *rows = (line.split(",") for line in points.splitlines() if '"' not in line)
+    found = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    for name, handed in THIRTY.items():
+        file = out / "feedback" / f"{NO_FILE_NAME.sub('_', name)}.md"
+        assert handed.says in file.read_text(encoding="utf-8"), name
+        if name in found:
+            full = {task for task in ("merge", "merge_outputs") if found[name][task] == "10.0"}
+            assert full == handed.right, name
+
+
+@rest
+def test_pytest_says_in_a_folder_what_is_wrong(tmp_path) -> None:
+    write_folder(ONE, tmp_path)
+    (tmp_path / ANSWERS).write_text(ONE.starter[ANSWERS].replace(MERGE.stub, WRONG), "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    own = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+    output = subprocess.run(command, **own, capture_output=True, encoding="utf-8").stdout
+    assert "test_task[merge_outputs-" in output
+    assert "check this first: " in output
+    assert "not written yet" in output
+    passed = round(worth(WRONG) * len(MERGE.trials(0)) / 10)
+    assert re.search(rf"\d+ failed, {passed} passed", output)

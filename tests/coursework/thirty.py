@@ -94,16 +94,16 @@ OF_THE_ISSUE = {
     "one folder too deep": right(OUTPUTS, TRY, file="homework/week 3/mine.ipynb"),
     "a copy's name": Handed(frozenset({BLANK, EXERCISE}), files=(("answers (1).py", plain()),)),
     "a syntax error": wrong(
-        "SyntaxError in cell 2, line 17", OUTPUTS.replace("m = lses", "m == = lses"), TRY
+        "SyntaxError in cell 2, line 16", OUTPUTS.replace("m = lses", "m == = lses"), TRY
     ),
     "an empty notebook": Handed(frozenset(), "has no code", ("",)),
     "the wrong notebook": wrong(
-        "it has attempts at num_blocks",
+        "it answers num_blocks",
         "def num_blocks(num_tokens: int, block_size: int) -> int:\n    return 3",
         tried("num_blocks"),
     ),
     "no bytes": Handed(frozenset(), "is empty", files=(("05_online_softmax.ipynb", ""),)),
-    "a loop without end": wrong("stopped, because it did not end, in cell 2", LOOPS, TRY),
+    "a loop without end": wrong("stopped after 20 s in cell 2, line 17: it does not end", LOOPS, TRY),
 }
 
 OUR_OWN = {
@@ -126,7 +126,7 @@ OUR_OWN = {
     "attempted twice": wrong("worst against", WRONG, TRY, TRY),
     "right, then wrong": wrong("worst against", OUTPUTS, TRY, WRONG, TRY),
     "a helper that comes too late": wrong("weights_of", USES, TRY, HELPER),
-    "no attempt": wrong("no cell of 05_online_softmax.ipynb runs attempt", OUTPUTS),
+    "no attempt": wrong("no cell of 05_online_softmax.ipynb gives an answer to `attempt`", OUTPUTS),
     "exit": wrong("SystemExit", changed("raise SystemExit"), TRY),
     "an argument changed": wrong(
         "changed one of its arguments", changed("outs *= 1; outs[:] = 0"), TRY
