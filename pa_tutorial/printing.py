@@ -11,3 +11,9 @@ def print_anything() -> None:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # it may have been replaced, as in IPython
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does from the start
+
+
+def printable(text: str) -> str:
+    """A text of anybody's without control characters, and as UTF-8 can have it: only line breaks
+    stay."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)

@@ -18,7 +18,7 @@ from pa_tutorial.coursework.assignment import assignment, assignment_names
 from pa_tutorial.coursework.grades import Grade, graded
 from pa_tutorial.coursework.notebooks import write_notebooks
 from pa_tutorial.coursework.plain import write_folder
-from pa_tutorial.coursework.results import Results, new_draw, report
+from pa_tutorial.coursework.results import Results, feedback, new_draw
 from pa_tutorial.coursework.submissions import Submission, find_submissions
 from pa_tutorial.exercises.tasks import Assignment
 from pa_tutorial.exercises.texts import notebook_names
@@ -69,7 +69,7 @@ def grade(args: argparse.Namespace) -> int:
         draw = args.draw or new_draw()
         grades = []
         for _, its_grade in graded_apart(found, one, draw, limits, args.jobs):
-            print(report(its_grade), flush=True)
+            print(feedback(its_grade, one.name, draw), flush=True)
             grades.append(its_grade)
     print(f"For the same numbers again: --draw {draw}")
     if problems := [f"{grade.student}: {grade.problem}" for grade in grades if grade.problem]:

@@ -20,7 +20,6 @@ import psutil
 
 import pa_tutorial
 from pa_tutorial.arguments import require
-from pa_tutorial.coursework.child import FILE_MEGABYTES, MEGABYTE
 from pa_tutorial.coursework.submissions import Submission
 from pa_tutorial.exercises.saved_files import PLACE
 
@@ -31,6 +30,7 @@ UNSHARE = "unshare", "--user", "--map-current-user", "--pid", "--fork", "--kill-
 # The parent that a submission may end.
 KEEPER = sys.executable, "-I", "-c", "import subprocess, sys; subprocess.call(sys.argv[1:])"
 CHILD = sys.executable, "-P", "-m", "pa_tutorial.coursework.child"
+MOST_REPORTED = 2**26  # bytes
 AT_MOST = 10  # times the limit of a cell, for a whole submission
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -152,7 +152,7 @@ class Apart:
             finally:
                 end_all(process, token)
             report.seek(0)
-            return report.read(FILE_MEGABYTES * MEGABYTE)
+            return report.read(MOST_REPORTED)
 
 
 def environment(folder: str) -> dict[str, str]:

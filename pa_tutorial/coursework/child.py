@@ -29,7 +29,7 @@ except ImportError:  # Windows
     resource = None
 
 MEGABYTE = 2**20
-FILE_MEGABYTES = 64  # more than Numba or Triton store per kernel
+MOST_IN_A_FILE = 2**34  # bytes; 24 has a cache of more than 2**31 elements in one, with gaps
 Step = Callable[[], None]
 
 
@@ -106,14 +106,13 @@ def limit_resources(megabytes: int) -> None:
     """From now on, limit the size of files that this process writes and, on Linux, its memory."""
     if resource is None:
         return
-    most = FILE_MEGABYTES * MEGABYTE
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_IN_A_FILE, MOST_IN_A_FILE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":
+    if sys.platform == "linux":  # a file that is mapped, as in 24, doesn't count as data
         with open("/proc/self/statm", encoding="utf-8") as file:
-            pages = int(file.read().split()[0])
-        most = pages * resource.getpagesize() + megabytes * MEGABYTE
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+            data = int(file.read().split()[5])
+        most = data * resource.getpagesize() + megabytes * MEGABYTE
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pa_tutorial.coursework.assignment import assignment
 from pa_tutorial.coursework.submissions import Submission
 from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.tasks import Assignment, Task
+from pa_tutorial.printing import printable
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,3 @@ def arrays_in(words: Mapping[str, Any]) -> dict[str, Tensor]:
     if "out" not in arrays:
         raise AnswerError("it returned no output")
     return arrays
-
-
-def printable(text: str) -> str:
-    """A student's text made safe to print: no control characters but line breaks."""
-    return "".join(sign if sign.isprintable() or sign == "\n" else " " for sign in text)

@@ -7,6 +7,8 @@ from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 from zipfile import Path as ZipPath
 
+from pa_tutorial.printing import printable
+
 Place = Path | ZipPath  # a file or folder, on disk or in a zip
 Thing = tuple[str, Place]  # with its name, without what a platform puts before it
 MOST_BYTES = 2**23  # of a file; a notebook contains its figures
@@ -54,11 +56,6 @@ def parted(name: str) -> tuple[str, str]:
             return printable(match["student"]), printable(match["file"] or name)
     ending = Path(name).suffix
     return printable(name.removesuffix(ending) if ending in ENDINGS else name), printable(name)
-
-
-def printable(name: str) -> str:
-    """In UTF-8 and on a line: a file's name may be any bytes."""
-    return "".join(sign if sign.isprintable() else "?" for sign in name)
 
 
 def things_in(place: Place) -> list[Thing]:

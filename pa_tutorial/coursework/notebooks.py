@@ -7,17 +7,18 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from pa_tutorial.coursework.assignment import needs_of
 from pa_tutorial.exercises import Exercise, exercises_of
 from pa_tutorial.exercises.blank import Blank
+from pa_tutorial.exercises.needs import needs_of
 
 RULES = """\
 # Exercises of notebook {number}
 
 **An assignment.** Write your answers into the exercises' cells, where a line says so. `attempt` \
-shows how many points an answer would get with this notebook's numbers; the grader uses other \
-numbers. What your answer needs (imports, functions, constants) may be in its cell or in any \
-other."""
+shows whether an answer is right with this notebook's numbers. The grader runs the whole notebook \
+from top to bottom, in a folder of its own, and tries what you give to `attempt` with other \
+numbers. So keep these cells, and before you hand in, run all once more: *Kernel, Restart Kernel \
+and Run All Cells*."""
 
 
 def student_notebook(name: str) -> NotebookNode:

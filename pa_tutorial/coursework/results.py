@@ -161,19 +161,6 @@ def in_fence(text: str) -> str:
     return f"{fence}text\n{text}\n{fence}"
 
 
-def report(grade: Grade) -> str:
-    """For a terminal."""
-    lines = [f"{grade.student}: {grade.points:g} of {grade.out_of:g} points"]
-    if grade.problem:
-        return f"{lines[0]}\n  {grade.problem}"
-    lines += [f"  {task.points:6.2f} of {task.out_of:g}  {task.task}" for task in grade.tasks]
-    for words, names in together(grade).items():
-        plain = [line for line in words.splitlines() if line and not line.startswith("```")]
-        lines += [f"  {', '.join(names)}:", *(f"    {line}" for line in plain)]
-    lines += [f"  {error}" for error in grade.errors]
-    return "\n".join(lines)
-
-
 def summary(grades: Sequence[Grade], assignment: str, draw: int) -> str:
     """For the lecturer: how the class did, and its most frequent mistakes."""
     counted = [grade for grade in grades if not grade.problem]

@@ -93,10 +93,8 @@ def notebook_of(files: Mapping[str, Place], one: Assignment) -> str:
     """The notebook to run; "" if there is none, or if the files of the assignment are written."""
     found = [path for path in files if path.endswith(".ipynb") and one.has_notebook]
     written = [p for p in files if meant(p, one) and text_of(files[p]) not in one.starter.values()]
-    if len(found) > 1:
-        names = "|".join(task.name for task in one.tasks)
-        about = re.compile(rf"""attempt\(\s*\\?["']({names})\b""".encode())
-        found = [path for path in found if about.search(bytes_of(files[path]))] or found
+    named = [path for path in found if PurePosixPath(path).stem == one.name]
+    found = named if len(named) == 1 else found
     if len(found) > 1 and not written:
         raise ValueError(f"it has {len(found)} notebooks, and only one counts: {', '.join(found)}")
     return "" if written or not found else found[0]
@@ -104,9 +102,6 @@ def notebook_of(files: Mapping[str, Place], one: Assignment) -> str:
 
 def plain_submission(student: str, files: Mapping[str, Place], one: Assignment) -> Submission:
     named = [path for path in files if meant(path, one)]
-    if not named and len(one.starter) == 1:  # it may have any name
-        named = [path for path in files if is_python(path)]
-        named = named if len(named) == 1 else []
     if not named:
         needed = [*(["a notebook"] if one.has_notebook else []), *one.starter]
         has = ", ".join(files) or "nothing"
@@ -119,22 +114,15 @@ def plain_submission(student: str, files: Mapping[str, Place], one: Assignment) 
         copies = sorted(name for name in beside if meant(name, one) == wanted)
         if copies:  # of answers.py and answers (1).py, the first
             texts[wanted] = text_of(beside[wanted if wanted in copies else copies[0]])
-    if not any(meant(name, one) for name in texts):
-        texts[next(iter(one.starter))] = text_of(files[first])
     return Submission(student, first, (), texts)
 
 
 def python_beside(path: str, files: Mapping[str, Place]) -> dict[str, Place]:
     """name -> file, of the Python files in the same folder that aren't tests."""
     folder = PurePosixPath(path).parent
-    beside = (p for p in map(PurePosixPath, files) if p.parent == folder and is_python(p.name))
-    return {p.name: files[str(p)] for p in beside}
-
-
-def is_python(path: str) -> bool:
-    """Whether it is a Python file that isn't a test."""
-    name = PurePosixPath(path).name
-    return name.endswith(".py") and name != "conftest.py" and not name.startswith("test_")
+    beside = (p for p in map(PurePosixPath, files) if p.parent == folder and p.suffix == ".py")
+    mine = (p for p in beside if p.name != "conftest.py" and not p.name.startswith("test_"))
+    return {p.name: files[str(p)] for p in mine}
 
 
 def text_of(place: Place) -> str:

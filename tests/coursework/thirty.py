@@ -1,17 +1,22 @@
 """Thirty submissions of one assignment, right and wrong in unusual ways.
 
-python -m tests.coursework.thirty CLASS [COPIES]    write them, each as often, into a new folder
-python -m tests.coursework.thirty CLASS --jupyter   what attempt says of each in Jupyter itself
+python -m tests.coursework.thirty write CLASS 100    a class of a hundred of them
+python -m tests.coursework.thirty run                what attempt says of each in Jupyter itself
 """
 
+import re
+import sys
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
+from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
-from pa_tutorial.coursework.assignment import needs_of
 from pa_tutorial.exercises import exercises_of, named
+from pa_tutorial.exercises.needs import needs_of
 
 NAME = "05_online_softmax"
 BLANK, EXERCISE = "merge", "merge_outputs"
@@ -103,7 +108,9 @@ OF_THE_ISSUE = {
         tried("num_blocks"),
     ),
     "no bytes": Handed(frozenset(), "is empty", files=(("05_online_softmax.ipynb", ""),)),
-    "a loop without end": wrong("stopped after 20 s in cell 2, line 17: it does not end", LOOPS, TRY),
+    "a loop without end": wrong(
+        "stopped after 20 s in cell 2, line 17: it does not end", LOOPS, TRY
+    ),
 }
 
 OUR_OWN = {
@@ -146,7 +153,41 @@ def notebook(cells: tuple[str, ...]) -> str:
     return nbformat.writes(new_notebook(cells=[*map(new_code_cell, cells)]))
 
 
-def write_class(folder: Path, copies: int = 1) -> None:
-    for number in range(copies):
-        for name, handed in THIRTY.items():
-            write(handed, folder / (f"{name} {number}" if copies > 1 else name))
+def write_class(folder: Path, count: int = len(THIRTY)) -> None:
+    """So many submissions: all, and as many of them again."""
+    for number, (name, handed) in enumerate(islice(cycle(THIRTY.items()), count)):
+        write(handed, folder / (f"{name} {number}" if count > len(THIRTY) else name))
+
+
+def right_in_jupyter(handed: Handed, folder: Path) -> set[str]:
+    """The tasks of which the notebook says at last that they are right. A cell may fail."""
+    write(handed, folder)
+    book = nbformat.read(folder / handed.file, as_version=4)
+    options = {"allow_errors": True, "timeout": 20, "interrupt_on_timeout": True}
+    client = NotebookClient(book, resources={"metadata": {"path": str(folder)}}, **options)
+    said = {}
+    for cell in client.execute().cells:
+        text = "\n".join(
+            str(o.get("text", o.get("data", {}).get("text/plain"))) for o in cell.outputs
+        )
+        for name, passed, total in re.findall(r"^(\w+): (\d+) of (\d+) cases", text, re.MULTILINE):
+            said[name] = passed == total
+        said |= {name: True for name in re.findall(r"^(\w+): right in all", text, re.MULTILINE)}
+        said |= {name: False for name in re.findall(r"^(\w+): not ", text, re.MULTILINE)}
+    return {name for name, is_right in said.items() if is_right}
+
+
+def main(command: str, folder: str = "", count: str = str(len(THIRTY))) -> None:
+    if command == "write":
+        write_class(Path(folder), int(count))
+        return
+    for name, handed in THIRTY.items():
+        if handed.cells:
+            with TemporaryDirectory() as place:
+                found = right_in_jupyter(handed, Path(place))
+            same = "" if found == handed.right else f", not {', '.join(handed.right)}"
+            print(f"{name}: right: {', '.join(sorted(found)) or 'nothing'}{same}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

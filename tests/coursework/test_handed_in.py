@@ -1,0 +1,168 @@
+"""Submissions are found however a platform, a browser or a student has packed them."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from zipfile import ZipFile
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from pa_tutorial.coursework.assignment import ANSWERS, SLIDING_WINDOW, assignment
+from pa_tutorial.coursework.handed_in import MOST_BYTES
+from pa_tutorial.coursework.submissions import Submission, find_submissions
+
+NAME = "05_online_softmax"
+ONE = assignment(NAME)
+BOOK = nbformat.writes(new_notebook(cells=[new_code_cell("x = 1")]))
+EMPTY = nbformat.writes(new_notebook(cells=[new_markdown_cell("x = 1"), new_code_cell(" ")]))
+Files = Mapping[str, str | bytes]
+
+
+def zipped(files: Files) -> bytes:
+    data = io.BytesIO()
+    with ZipFile(data, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return data.getvalue()
+
+
+def written(folder: Path, files: Files) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    return folder
+
+
+def found(*paths: Path, name: str = NAME) -> dict[str, Submission]:
+    return {one.student: one for one in find_submissions(paths, assignment(name))}
+
+
+# how a class is packed -> the students, and which of their files is graded
+CLASSES: dict[str, tuple[Files, dict[str, str]]] = {
+    "by hand": (
+        {"ada.ipynb": BOOK, "bob/answers.py": "x", "eve.zip": zipped({"a/week 5/e.ipynb": BOOK})},
+        {"ada": "ada.ipynb", "bob": "answers.py", "eve": "a/week 5/e.ipynb"},
+    ),
+    "Moodle, a folder each": (
+        {
+            "Ada Lovelace_12_assignsubmission_file/answers.py": "x",
+            "Ada Lovelace_12_assignsubmission_file/own.py": "y",
+            "Ada Lovelace_12_assignsubmission_onlinetext/onlinetext.html": "see file",
+            "Bob_13_assignsubmission_file/mine.ipynb": BOOK,
+        },
+        {"Ada Lovelace_12": "answers.py", "Bob_13": "mine.ipynb"},
+    ),
+    "Moodle, without folders": (
+        {
+            "Ada Lovelace_12_assignsubmission_file_my work.ipynb": BOOK,
+            "Bob_13_assignsubmission_file_b.ipynb": BOOK,
+        },
+        {"Ada Lovelace_12": "my work.ipynb", "Bob_13": "b.ipynb"},
+    ),
+    "Canvas": (
+        {
+            "lovelaceada_12_345_answers-1.py": "x",
+            "lovelaceada_12_346_own.py": "y",
+            "bob_LATE_13_347_mine.ipynb": BOOK,
+        },
+        {"lovelaceada_12": "answers-1.py", "bob_LATE_13": "mine.ipynb"},
+    ),
+    "Blackboard": (
+        {
+            "week5_ada_attempt_2026-11-29-10-00-00_mine.ipynb": BOOK,
+            "week5_ada_attempt_2026-11-29-10-00-00.txt": "a receipt",
+            "week5_bob_attempt_2026-11-28-10-00-00_answers.py": "x",
+        },
+        {"week5_ada": "mine.ipynb", "week5_bob": "answers.py"},
+    ),
+    "a Mac": (
+        {"ada.ipynb": BOOK, "bob.ipynb": BOOK, "__MACOSX/._ada.ipynb": "", ".DS_Store": ""},
+        {"ada": "ada.ipynb", "bob": "bob.ipynb"},
+    ),
+}
+
+
+@pytest.mark.parametrize("how", CLASSES)
+@pytest.mark.parametrize("packed", ["folder", "zip", "zip of a folder"])
+def test_every_student_is_found(how: str, packed: str, tmp_path: Path) -> None:
+    files, students = CLASSES[how]
+    path = tmp_path / "class"
+    if packed == "folder":
+        written(path, files)
+    else:
+        inside = "class/" if packed == "zip of a folder" else ""
+        path = tmp_path / "class.zip"
+        path.write_bytes(zipped({inside + name: text for name, text in files.items()}))
+    submissions = found(path)
+    assert {name: one.file for name, one in submissions.items()} == students
+    assert not [one.problem for one in submissions.values() if one.problem]
+
+
+# what one student hands in -> the file that is graded, or the problem
+STUDENTS: dict[str, tuple[Files, str]] = {
+    "answers": ({ANSWERS: "x", "own.py": "y", "test_tasks.py": "z"}, ANSWERS),
+    "a copy": ({"answers (1).py": "x"}, "answers (1).py"),
+    "another name": ({"solution.py": "x"}, "it has solution.py"),
+    "capitals": ({"Answers.py": "x"}, "Answers.py"),
+    "a folder too deep": ({"a/b/answers.py": "x"}, "a/b/answers.py"),
+    "a starter beside a notebook": ({ANSWERS: ONE.starter[ANSWERS], "a.ipynb": BOOK}, "a.ipynb"),
+    "answers beside a notebook": ({ANSWERS: "x", "a.ipynb": BOOK}, ANSWERS),
+    "all notebooks": ({"01_kv_cache.ipynb": BOOK, f"{NAME}.ipynb": BOOK}, f"{NAME}.ipynb"),
+    "two notebooks": (
+        {"a.ipynb": BOOK, "b.ipynb": BOOK},
+        "it has 2 notebooks, and only one counts",
+    ),
+    "a report": ({"report.pdf": "x"}, "it must have a notebook or answers.py; it has report.pdf"),
+    "nothing": ({}, "it must have a notebook or answers.py; it has nothing"),
+    "no bytes": ({"a.ipynb": ""}, "a.ipynb is empty"),
+    "no bytes of answers": ({ANSWERS: " \n"}, "answers.py is empty"),
+    "no notebook": ({"a.ipynb": "{}"}, "a.ipynb is not a notebook"),
+    "no text": ({"a.ipynb": b"\0\1"}, "a.ipynb is not a notebook"),
+    "no code": ({"a.ipynb": EMPTY}, "a.ipynb has no code"),
+    "a large file": ({"a.ipynb": " " * (MOST_BYTES + 1)}, "a.ipynb has more than 8,388,608 bytes"),
+    "a broken zip": ({"a.zip": b"PK but not really"}, "it has a.zip"),
+}
+
+
+@pytest.mark.parametrize("what", STUDENTS)
+def test_what_a_student_hands_in_is_read_or_named(what: str, tmp_path: Path) -> None:
+    files, wanted = STUDENTS[what]
+    written(tmp_path / "ada", files).mkdir(exist_ok=True)
+    written(tmp_path / "bob", {ANSWERS: "x"})
+    one = found(tmp_path)["ada"]
+    assert wanted in (one.problem or one.file)
+    assert bool(one.problem) == (wanted not in files)
+
+
+def test_a_folder_is_read_as_editors_write_it_without_tests_and_settings(tmp_path: Path) -> None:
+    text = b"\xef\xbb\xbfx = 1\r\n"
+    written(tmp_path, dict.fromkeys(("test_tasks.py", "conftest.py", ANSWERS), text))
+    (tmp_path / "folder.py").mkdir()
+    (one,) = find_submissions([tmp_path], ONE)
+    assert (one.student, one.file, one.files) == (tmp_path.name, ANSWERS, {ANSWERS: "x = 1\n"})
+
+
+def test_the_window_takes_no_notebook_and_needs_no_file_twice(tmp_path: Path) -> None:
+    written(tmp_path / "ada", {"a.ipynb": BOOK})
+    written(tmp_path / "bob", {"v1_window.py": "x", "window-2.py": "y"})
+    ada, bob = found(tmp_path, name=SLIDING_WINDOW).values()
+    assert ada.problem.startswith(
+        "it must have v1_window.py or v2_window.py or window.py; it has a"
+    )
+    assert bob.files == {"v1_window.py": "x", "window.py": "y"}
+
+
+def test_two_students_of_one_name_are_two(tmp_path: Path) -> None:
+    written(tmp_path, {"a/ada.ipynb": BOOK, "b/ada.ipynb": BOOK})
+    assert [*found(tmp_path / "a" / "ada.ipynb", tmp_path / "b" / "ada.ipynb")] == [
+        "ada",
+        "ada (2)",
+    ]
+
+
+def test_a_cell_for_one_machine_only_does_not_run_and_counts(tmp_path: Path) -> None:
+    cells = [new_code_cell("x = 1", metadata={"tags": ["live"]}), new_code_cell("y = 2")]
+    written(tmp_path, {"ada.ipynb": nbformat.writes(new_notebook(cells=cells))})
+    assert find_submissions([tmp_path], ONE)[0].cells == (None, "y = 2")

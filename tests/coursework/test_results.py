@@ -1,0 +1,182 @@
+"""What a lecturer gets of a class: points, a summary, feedback, JUnit; and a run that goes on."""
+
+import csv
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pa_tutorial.checks.showing import CaseResult
+from pa_tutorial.coursework import __main__ as command
+from pa_tutorial.coursework.__main__ import main
+from pa_tutorial.coursework.apart import Apart, Ran
+from pa_tutorial.coursework.assignment import assignment
+from pa_tutorial.coursework.grades import Grade, TaskGrade, from_data, graded
+from pa_tutorial.coursework.results import (
+    JOURNAL,
+    Results,
+    feedback,
+    read_lines,
+    summary,
+    write_csv,
+    write_junit,
+)
+from pa_tutorial.coursework.submissions import Submission
+
+NAME = "05_online_softmax"
+ONE = assignment(NAME)
+
+
+def case(name: str, why: str = "") -> CaseResult:
+    return CaseResult(name, "what it isolates", "the usual reason", not why, 0, 0, why)
+
+
+def grade_of(student: str, *whys: str, **words: object) -> Grade:
+    """Two tasks; each reason is that of a case of the second."""
+    right = TaskGrade("add_token", 10, (case("one"), case("two")), 3, "add_token: right", True)
+    cases = tuple(case(f"case_{number}", why) for number, why in enumerate(whys or ("", "")))
+    wrong = "out" if any(whys) else ""
+    verdict = "merge: not yet; ```" if wrong else "merge: right"
+    task = TaskGrade("merge", 10, cases, 5, verdict, not wrong, wrong)
+    return Grade(student, "mine.ipynb", (right, task), **words)
+
+
+ADA, BOB = grade_of("Ada"), grade_of("Bob", "", "q is wrong", "q is wrong", "k\nis wrong")
+EVE = Grade("=Eve", "", (TaskGrade("add_token", 10, (case("one", "no file"),)),), "no file")
+
+
+def test_points_are_one_row_per_student_for_a_spreadsheet(tmp_path: Path) -> None:
+    write_csv(tmp_path / "points.csv", [ADA, BOB, grade_of("=王", odd="_getframe", problem="-x")])
+    text = (tmp_path / "points.csv").read_text(encoding="utf-8-sig")
+    head, *rows = csv.reader(text.splitlines())
+    assert ",".join(head) == "student,add_token,merge,total,out of,by hand,file,problem,look at"
+    assert rows[0] == ["Ada", "10.0", "10.0", "20.0", "20", "", "mine.ipynb", "", ""]
+    assert rows[1][:4] == ["Bob", "10.0", "2.5", "12.5"]
+    assert rows[2] == ["'=王", "10.0", "10.0", "20.0", "20", "", "mine.ipynb", "'-x", "_getframe"]
+
+
+def test_feedback_has_the_notebooks_words_once_and_safe() -> None:
+    text = feedback(BOB, NAME, 7)
+    assert text.startswith("# Bob: 12.5 of 20 points\n")
+    assert "| `merge` | 2.5 of 10 | 1 of 4 |" in text
+    assert (
+        "In cell 5 of your notebook, `attempt` says:\n\n````text\nmerge: not yet; ```\n````" in text
+    )
+    assert "With other numbers, these cases fail: case_1, case_2, case_3." in text
+    assert "q is wrong" not in text  # the notebook says what is wrong
+    assert "## `add_token`" not in text
+    assert "no file" in feedback(EVE, NAME, 7)
+
+
+def test_feedback_says_what_only_other_numbers_show() -> None:
+    (task,) = (task for task in BOB.tasks if task.failed)
+    text = feedback(
+        Grade("Bob", "", (TaskGrade(task.task, 10, task.cases, 5, "right", True),)), NAME, 7
+    )
+    assert "case_1, case_2: q is wrong\ncase_3: k\nis wrong" in text
+
+
+def test_what_is_wrong_with_several_tasks_is_said_once() -> None:
+    none = tuple(TaskGrade(name, 10, (case("a", "no file"), case("b", "no file"))) for name in "ab")
+    text = feedback(Grade("Ada", "x.py", none), NAME, 7)
+    assert "## `a`, `b`\n\n```text\nevery case: no file\n```" in text
+
+
+def test_the_summary_has_the_distribution_and_the_most_frequent_mistakes() -> None:
+    text = summary([ADA, BOB, BOB, EVE], NAME, 7)
+    assert "not graded: =Eve: no file" in text
+    assert "Of 20 points: mean 15.0, median 12.5." in text
+    assert "| 12 to 14 | 2 | ██ |" in text
+    assert "| 18 to 20 | 1 | █ |" in text
+    assert "| `merge` | 5.0 of 10 | 1 | 0 |" in text
+    assert "| 2 | `merge` | out | case_1 | the usual reason |" in text
+
+
+def test_junit_has_a_test_per_case_and_only_what_xml_has(tmp_path: Path) -> None:
+    write_junit(tmp_path / "junit.xml", [ADA, grade_of("B\x01b", "", "\ud800 <&")])
+    one, other = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    assert (one.get("name"), one.get("tests"), one.get("failures")) == ("Ada", "4", "0")
+    assert (other.get("name"), other.get("failures")) == ("B?b", "1")
+    assert [failure.text for failure in other.iter("failure")] == ["? <&"]
+
+
+def test_a_grade_comes_back_from_the_journal_as_it_was() -> None:
+    assert from_data(json.loads(json.dumps(BOB.as_data()))) == BOB
+
+
+def run_of(monkeypatch: pytest.MonkeyPatch, ends: str = "") -> list[str]:
+    """Whom a run grades from now on; none really runs, and at the one who `ends` it is over."""
+    seen: list[str] = []
+
+    def run(self: Apart, one: Submission, *_: object) -> Ran:
+        if one.student == ends:
+            raise KeyboardInterrupt
+        seen.append(one.student)
+        return Ran(done=True)
+
+    monkeypatch.setattr(Apart, "run", run)
+    return seen
+
+
+def test_an_interrupted_run_goes_on_and_a_finished_one_is_never_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    for name in ("ada", "bob", "eve"):
+        (tmp_path / "class" / name).mkdir(parents=True)
+        (tmp_path / "class" / name / "answers.py").write_text("x = 1\n", encoding="utf-8")
+    out = tmp_path / "grades"
+    words = ["grade", NAME, str(tmp_path / "class"), "--out", str(out)]
+    assert run_of(monkeypatch, ends="bob") == []
+    assert main(words) == command.INTERRUPTED
+    assert [path.name for path in out.iterdir()] == [JOURNAL]
+    with (out / JOURNAL).open("a", encoding="utf-8") as file:
+        file.write('\n{"digest": "cut o')
+    assert main([*words, "--draw", "5"]) == command.WRONG_COMMAND
+    assert "draw is 5; it must be" in capsys.readouterr().err
+    seen = run_of(monkeypatch)
+    assert main(words) == command.ALL_GRADED
+    assert seen == ["bob", "eve"]
+    assert "1 of 3 were graded before." in capsys.readouterr().out
+    assert {path.name for path in (out / "feedback").iterdir()} == {"ada.md", "bob.md", "eve.md"}
+    draws = {line.get("draw") for line in read_lines(out / JOURNAL)} - {None}
+    assert len(draws) == 1
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert main(words) == command.WRONG_COMMAND
+    assert "this one has the grades of another run" in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_what_could_not_be_graded_is_named_and_in_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    run_of(monkeypatch)
+    for name in ("ada/answers.py", "bob/report.pdf"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("x", encoding="utf-8")
+    assert main(["grade", NAME, str(tmp_path)]) == command.SOME_NOT
+    printed = capsys.readouterr()
+    assert (
+        "Not graded:\n  bob: it must have a notebook or answers.py; it has report.pdf"
+        in printed.err
+    )
+    assert "For the same numbers again: --draw " in printed.out
+
+
+def test_two_names_that_are_one_file_are_two(tmp_path: Path) -> None:
+    results = Results(tmp_path / "out", NAME, 7)
+    names = "a/b", "a:b", "A b", ".."
+    for name in names:
+        results.add(name, grade_of(name))
+    results.finish(names)
+    files = sorted(path.name for path in (tmp_path / "out" / "feedback").iterdir())
+    assert files == ["._.md", "A_b_3.md", "a_b.md", "a_b_2.md"]
+
+
+def test_what_points_to_our_answers_is_named_for_the_lecturer() -> None:
+    cell = "from pa_tutorial.exercises.pages import merge\nimport sys\nsys._getframe(1)"
+    one = Submission("ada", "a.ipynb", (cell, None))
+    assert one.odd == "pa_tutorial.exercises.pages _getframe"
+    assert graded(one, Ran(), ONE, 7).odd == one.odd
+    walk = Submission("ada", "a.ipynb", ("from pa_tutorial.exercises.my_pages import my_pages",))
+    assert walk.odd == ""
