@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.calls import AnswerError
-from pa_tutorial.exercises.grading import called, called_for, graded, whole_numbers
+from pa_tutorial.exercises.grading import axes_of_calls, called, graded, results_of, whole_numbers
 
 if TYPE_CHECKING:
     from pa_tutorial.viz.blocks import Frame
@@ -141,8 +141,7 @@ def other_tokens(rng: np.random.Generator, _: str, num_tokens: int, block_size: 
 
 
 def blocks_run(pages: SimpleNamespace, *numbers: int) -> Tensor:
-    (right,) = blocks_one_by_one(*numbers).tolist()
-    return torch.tensor([called_for(pages.num_blocks, numbers, right)])
+    return results_of(pages.num_blocks, [numbers])
 
 
 def blocks_one_by_one(num_tokens: int, block_size: int) -> Tensor:
@@ -201,7 +200,7 @@ def store_run(pages: SimpleNamespace, blocks: int, calls: Calls) -> Tensor:
             raise AnswerError(f"after {call}, its table has length {found}; {words}")
         if has_room and lacks:
             require_from_the_end(memory, number, free, lacks)
-    return torch.tensor([enough for _, enough in sorted(sizes.items())])
+    return whose_blocks(memory.tables, memory.free_blocks)
 
 
 def require_from_the_end(memory: Any, number: int, free: list[int], lacks: int) -> None:
@@ -257,14 +256,24 @@ def require_one_place(memory: Any, num_blocks: int) -> None:
 
 
 def enough_blocks(blocks: int, calls: Calls) -> Tensor:
-    """What each request needs, as far as there is room."""
-    sizes, free = Counter(), blocks
+    """What each request needs, as far as there is room, from the end of the free blocks."""
+    free = [*range(blocks, 0, -1)]
+    tables: dict[int, list[int]] = {number: [] for number, _ in calls}
     for number, num_tokens in calls:
-        needed = len(range(0, num_tokens, BLOCK_SIZE)) - sizes[number]
-        if needed <= free:
-            sizes[number] += needed
-            free -= needed
-    return torch.tensor([enough for _, enough in sorted(sizes.items())])
+        lacks = len(range(0, num_tokens, BLOCK_SIZE)) - len(tables[number])
+        if lacks <= len(free):
+            tables[number] += [free.pop() for _ in range(lacks)]
+    return whose_blocks(tables, free)
+
+
+def whose_blocks(tables: dict[int, list[int]], free: list[int]) -> Tensor:
+    """[blocks + 1] of each block: 0 if it is free, else the number of its request + 1, and behind
+    the comma its place in the table."""
+    whose = torch.zeros(1 + len(free) + sum(map(len, tables.values())))
+    for number, table in tables.items():
+        for place, block in enumerate(table):
+            whose[block] = number + 1 + place / 1000
+    return whose
 
 
 def after_calls(pages: SimpleNamespace, blocks: int, calls: Calls) -> Any:
@@ -353,11 +362,13 @@ def preempt_run(
         raise AnswerError(f"waiting is {[*wait]}; request {youngest} must be first{first}")
     if number != youngest or type(number) is not int:
         raise AnswerError(f"it returned {number!r:.60}; it must return {youngest}, who had to go")
-    return torch.tensor([number])
+    return torch.tensor([number, *run, *wait])
 
 
 def the_last_that_runs(running: list[int], waiting: list[int], size: int) -> Tensor:
-    return torch.tensor(running[-1:])
+    """Which it is, then those that run, then those that wait."""
+    *older, youngest = running
+    return torch.tensor([youngest, *older, youngest, *waiting])
 
 
 def preempt_drawn(
@@ -372,7 +383,13 @@ def preempt_drawn(
 CASES = {
     "find_gap": graded(GAP_CASES, gap_run, slots_marked, ("slot",), other_pool),
     "waste_of": graded(WASTE_CASES, waste_run, slots_one_by_one, ("kind",), other_request),
-    "num_blocks": graded(BLOCKS_CASES, blocks_run, blocks_one_by_one, ("blocks",), other_tokens),
+    "num_blocks": graded(
+        BLOCKS_CASES,
+        blocks_run,
+        blocks_one_by_one,
+        lambda *numbers: axes_of_calls("num_blocks", [numbers]),
+        other_tokens,
+    ),
     "store": graded(
         STORE_CASES,
         store_run,

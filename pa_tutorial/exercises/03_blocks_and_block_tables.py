@@ -10,7 +10,7 @@ from torch import Tensor
 from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises.grading import graded, require_shape
-from pa_tutorial.exercises.pools_at_work import costs, other_blocks, plain_lists, played, pool_after
+from pa_tutorial.exercises.pools_at_work import costs, other_blocks, our_pages, played, pool_after
 
 # Pools --------------------------------------------------------------------------------------------
 # name, what it isolates, what its failure means, block_size, sequences, the free list, operations
@@ -89,7 +89,7 @@ FREE = (
 
 def on_pools(cases: tuple[tuple, ...]) -> Callable[[int], list[Trial]]:
     options = {"drawn": pool_after, "costs": costs}
-    return graded(cases, played, plain_lists, ("operations",), again=other_blocks, **options)
+    return graded(cases, played, our_pages, ("number",), again=other_blocks, **options)
 
 
 # Slots --------------------------------------------------------------------------------------------

@@ -67,9 +67,8 @@ def another_place(
 
 
 def run_address(pages: Any, layout: VllmLayout, place: Place) -> Tensor:
-    for one in (*one_step_along_each(layout), place):
-        require_address(pages.k_address, layout, one)
-    return the_definition(layout, place)
+    places = *one_step_along_each(layout), place
+    return torch.tensor([require_address(pages.k_address, layout, one) for one in places])
 
 
 def one_step_along_each(layout: VllmLayout) -> list[Place]:
@@ -78,11 +77,11 @@ def one_step_along_each(layout: VllmLayout) -> list[Place]:
     return [place for place in steps if place[1] < layout.num_kv_heads]
 
 
-def require_address(k_address: Callable[..., int], layout: VllmLayout, place: Place) -> None:
+def require_address(k_address: Callable[..., int], layout: VllmLayout, place: Place) -> int:
     result = k_address(*place, layout.k_shape, layout.dtype.itemsize)
     (found,), wanted = whole_numbers([require_written(result)], 1), byte_of(layout, place)
     if found == wanted:
-        return
+        return found
     names = zip(("block", "head", "offset", "dim"), place, strict=True)
     call = ", ".join(f"{name}={index}" for name, index in names)
     shape = f"k_shape {list(layout.k_shape)}, itemsize {layout.dtype.itemsize}"
@@ -107,7 +106,8 @@ def who_is_at(layout: VllmLayout, byte: int, wanted: int) -> str:
 
 
 def the_definition(layout: VllmLayout, place: Place) -> Tensor:
-    return torch.tensor([[byte_of(layout, place)]])
+    places = *one_step_along_each(layout), place
+    return torch.tensor([byte_of(layout, one) for one in places])
 
 
 # reshape_and_cache --------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def run_write(pages: Any, layout: VllmLayout, slots: Slots) -> Tensor:
             require_token(layout, (k_cache, v_cache), key, token, slot)
     for cache in (k_cache, v_cache):
         require_nothing_else(layout, cache, slots)
-    return blocks_and_offsets(layout, slots)
+    return all_of(k_cache, v_cache)
 
 
 def require_token(
@@ -186,8 +186,19 @@ def require_nothing_else(layout: VllmLayout, cache: Tensor, slots: Slots) -> Non
             raise AnswerError(f"{where} is no slot of these tokens, but token {token} is there")
 
 
-def blocks_and_offsets(layout: VllmLayout, slots: Slots) -> Tensor:
-    return torch.tensor([divmod(slot, layout.block_size) for slot in slots if slot >= 0])
+def all_of(k_cache: Tensor, v_cache: Tensor) -> Tensor:
+    """The elements of both caches; 0 where nothing was written."""
+    return torch.cat([k_cache.flatten(), v_cache.flatten()]).nan_to_num(nan=0)
+
+
+def one_by_one(layout: VllmLayout, slots: Slots) -> Tensor:
+    key, caches = numbers(len(slots), layout), layout.empty()
+    for token, slot in enumerate(slots):
+        block, offset = divmod(slot, layout.block_size)
+        for head, dim in np.ndindex(*key.shape[1:]) if slot >= 0 else ():
+            for cache, place, sign in zip(caches, places_of(layout), (1, -1), strict=True):
+                cache[place(block, head, offset, dim)] = sign * key[token, head, dim]
+    return all_of(*caches)
 
 
 # gather -------------------------------------------------------------------------------------------
@@ -224,11 +235,12 @@ def run_gather(pages: Any, layout: VllmLayout, table: Slots, seq_len: int) -> Te
     result = pages.gather(*caches, torch.tensor(table, dtype=torch.int32), seq_len)
     like = torch.empty(seq_len, layout.num_kv_heads, layout.head_size)
     require_shapes(result, list(like.shape))
-    for name, found in zip("KV", require_tensors(result, "K and V", (like, like)), strict=True):
+    both = require_tensors(result, "K and V", (like, like))
+    for name, found in zip("KV", both, strict=True):
         for place in np.ndindex(found.shape):
             require_copied(layout, name, found[place].item(), place, right.tolist())
     require_few_moved(elements_moved(pages, layout, table, seq_len), layout, seq_len)
-    return right
+    return torch.stack(both)
 
 
 def require_shapes(result: object, shape: list[int]) -> None:
@@ -279,6 +291,13 @@ def elements_moved(pages: Any, layout: VllmLayout, table: Slots, seq_len: int) -
     with TensorsMade(k_cache, v_cache) as made:
         pages.gather(k_cache, v_cache, torch.tensor(table, dtype=torch.int32), seq_len)
     return {"elements moved": made.bytes_read // layout.dtype.itemsize}
+
+
+def numbers_of_slots(layout: VllmLayout, table: Slots, seq_len: int) -> Tensor:
+    """[2, seq_len, num_kv_heads, head_size]"""
+    key = numbers(layout.num_blocks * layout.block_size, layout)
+    key = key[slots_of(layout, table, seq_len)]
+    return torch.stack([key, -key])
 
 
 def slots_of(layout: VllmLayout, table: Slots, seq_len: int) -> Tensor:
@@ -383,11 +402,18 @@ def trials_of_paged_gather(draw: int) -> list[Trial]:
 
 
 CASES: dict[str, Callable[[int], list[Trial]]] = {
-    "k_address": graded(ADDRESSES, run_address, the_definition, ("place", "byte"), another_place),
+    "k_address": graded(ADDRESSES, run_address, the_definition, ("place",), another_place),
     "reshape_and_cache": graded(
-        WRITES, run_write, blocks_and_offsets, ("token", "block|offset"), other_slots
+        WRITES, run_write, one_by_one, ("element of both caches",), other_slots
     ),
-    "gather": graded(COPIES, run_gather, slots_of, ("token",), other_blocks, costs=elements_moved),
+    "gather": graded(
+        COPIES,
+        run_gather,
+        numbers_of_slots,
+        ("K|V", "token", "head", "element"),
+        other_blocks,
+        costs=elements_moved,
+    ),
     "paged_gather": trials_of_paged_gather,
 }
 EXERCISES = ()

@@ -56,11 +56,13 @@ def run_tokens(pages: Any, block_idx: int, lens: Lens, size: int) -> Tensor:
             if found != (number < seq_len):
                 has = f"{seq_len} tokens are tokens 0 to {seq_len - 1}"
                 raise AnswerError(f"{has}, but for token {number} your is_token is {found}")
-    return token.float()
+    return torch.cat([token[None], is_token]).float()
 
 
 def the_definition(block_idx: int, lens: Lens, size: int) -> Tensor:
-    return torch.tensor([*range(block_idx * size, (block_idx + 1) * size)]).float()
+    """[1 + num_seqs, block_size]: the token of each slot, then whether each sequence has it."""
+    block = range(block_idx * size, (block_idx + 1) * size)
+    return torch.tensor([[*block], *([token < n for token in block] for n in lens)]).float()
 
 
 # A step whose output shows the weights ------------------------------------------------------------
@@ -296,7 +298,9 @@ def trials_of_paged_attention(draw: int) -> list[Trial]:
 
 
 CASES: dict[str, Callable[[int], list[Trial]]] = {
-    "tokens_of_block": graded(TOKENS, run_tokens, the_definition, ("slot",), again=later_blocks),
+    "tokens_of_block": graded(
+        TOKENS, run_tokens, the_definition, ("row", "slot"), again=later_blocks
+    ),
     "paged_attention": trials_of_paged_attention,
 }
 EXERCISES = ()

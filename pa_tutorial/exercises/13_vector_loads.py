@@ -11,7 +11,7 @@ from torch import Tensor
 from pa_tutorial.checks.calls import AnswerError, Function
 from pa_tutorial.exercises import kernel_grading as grading
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import called_for, graded
+from pa_tutorial.exercises.grading import axes_of_calls, graded, results_of
 from pa_tutorial.exercises.kernel_grading import ITEM, Enough, Task, on_tasks
 from pa_tutorial.exercises.random_inputs import seeded
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES
@@ -119,17 +119,20 @@ LONGEST, NUM_ARRAYS = 8, 12
 
 
 def width_run(answer: Function, name: str, itemsize: int, draw: int) -> Tensor:
-    pairs = zip(arrays_of(name, itemsize, draw), widths_of(name, itemsize, draw), strict=True)
-    found = [called_for(answer, (lanes, itemsize), width) for (lanes, _), width in pairs]
-    return torch.tensor([found])
+    return results_of(answer, width_calls(name, itemsize, draw))
 
 
-def widths_of(name: str, itemsize: int, draw: int) -> list[int]:
-    return [min(16, itemsize * unit) for _, unit in arrays_of(name, itemsize, draw)]
+def width_calls(name: str, itemsize: int, draw: int) -> list[tuple[list[list[int]], int]]:
+    return [(lanes, itemsize) for lanes, _ in arrays_of(name, itemsize, draw)]
+
+
+def width_axes(*case: object) -> tuple[str]:
+    return axes_of_calls("bytes_at_once", width_calls(*case))
 
 
 def the_runs_as_drawn(name: str, itemsize: int, draw: int) -> Tensor:
-    return torch.tensor([widths_of(name, itemsize, draw)])
+    units = (unit for _, unit in arrays_of(name, itemsize, draw))
+    return torch.tensor([min(16, itemsize * unit) for unit in units])
 
 
 def arrays_of(name: str, itemsize: int, draw: int) -> list[tuple[list[list[int]], int]]:
@@ -153,7 +156,7 @@ WIDTH = Exercise(
         tuple((*case[:3], case[0], case[3]) for case in WIDTH_CASES),
         width_run,
         the_runs_as_drawn,
-        ("call", "array"),
+        width_axes,
     ),
     is_warm_up=True,
 )

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.grading import called, called_for, graded
+from pa_tutorial.exercises.grading import axes_of_calls, called, graded, results_of
 from pa_tutorial.exercises.pools_at_work import (
     costs,
     other_blocks,
-    plain_lists,
+    our_pages,
     played,
     plural,
     pool_after,
@@ -146,7 +146,7 @@ TAKE = (
 
 def on_pools(cases: tuple[tuple, ...]) -> Callable[[int], list[Trial]]:
     options = {"drawn": pool_after, "costs": costs}
-    return graded(cases, played, plain_lists, ("operations",), again=other_blocks, **options)
+    return graded(cases, played, our_pages, ("number",), again=other_blocks, **options)
 
 
 # What is left -------------------------------------------------------------------------------------
@@ -167,8 +167,11 @@ def longer(rng: np.random.Generator, _: str, num_tokens: int, num_known: int, si
 
 
 def run_left(pages: ModuleType, *numbers: int) -> Tensor:
-    right = one_by_one(*numbers).item()
-    return torch.tensor([called_for(pages.left_to_compute, numbers, right)])
+    return results_of(pages.left_to_compute, [numbers])
+
+
+def axes_of_left(*numbers: int) -> tuple[str]:
+    return axes_of_calls("left_to_compute", [numbers])
 
 
 def one_by_one(num_tokens: int, num_known: int, size: int) -> Tensor:
@@ -184,6 +187,6 @@ CASES: dict[str, Callable[[int], list[Trial]]] = {
     "known_blocks": graded(KNOWN, run_known, first_of_them, ("block",), again=other_numbers),
     "share": on_pools(SHARE),
     "take_block": on_pools(TAKE),
-    "left_to_compute": graded(LEFT, run_left, one_by_one, ("tokens",), again=longer),
+    "left_to_compute": graded(LEFT, run_left, one_by_one, axes_of_left, again=longer),
 }
 EXERCISES: Sequence = ()

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from pa_tutorial.checks.calls import Function
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import called_for, graded
+from pa_tutorial.exercises.grading import axes_of_calls, graded, results_of
 from pa_tutorial.exercises.random_inputs import seeded
 
 
@@ -40,15 +40,20 @@ DECODE_CASES = (
 
 
 def decode_run(answer: Function, codes: range, bias: int, draw: int) -> Tensor:
-    (wanted,) = torch_float8(codes, bias, draw).tolist()
+    return results_of(answer, decode_calls(codes, bias, draw))
+
+
+def decode_calls(codes: range, bias: int, draw: int) -> list[tuple[int, ...]]:
     used = bias_of(bias, draw)
-    calls = [(byte,) if used == 7 else (byte, used) for byte in drawn(codes, draw)]
-    pairs = zip(calls, wanted, strict=True)
-    return torch.tensor([[called_for(answer, *pair) for pair in pairs]], dtype=torch.float64)
+    return [(byte,) if used == 7 else (byte, used) for byte in drawn(codes, draw)]
+
+
+def decode_axes(codes: range, bias: int, draw: int) -> tuple[str]:
+    return axes_of_calls("decode_byte", decode_calls(codes, bias, draw))
 
 
 def torch_float8(codes: range, bias: int, draw: int) -> Tensor:
-    bits = torch.tensor([drawn(codes, draw)], dtype=torch.uint8)
+    bits = torch.tensor(drawn(codes, draw), dtype=torch.uint8)
     return bits.view(torch.float8_e4m3fn).double() * 2.0 ** (7 - bias_of(bias, draw))
 
 
@@ -62,7 +67,7 @@ def drawn(codes: range, draw: int) -> list[int]:
 
 DECODE = Exercise(
     solution=decode_byte,
-    cases=graded(DECODE_CASES, decode_run, torch_float8, ("call", "byte")),
+    cases=graded(DECODE_CASES, decode_run, torch_float8, decode_axes),
     is_warm_up=True,
 )
 

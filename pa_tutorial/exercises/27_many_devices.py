@@ -12,7 +12,7 @@ from pa_tutorial.attention.full import causal_attention
 from pa_tutorial.checks.calls import AnswerError, Function
 from pa_tutorial.distributed.heads import heads_of
 from pa_tutorial.exercises.exercise import Exercise
-from pa_tutorial.exercises.grading import called_for, graded, require_shape, require_tensor
+from pa_tutorial.exercises.grading import called, graded, in_words, require_shape, require_tensor
 from pa_tutorial.exercises.random_inputs import seeded_torch
 
 
@@ -50,18 +50,36 @@ def ranges(num_kv_heads: int, num_ranks: int) -> list[range]:
 
 
 def heads_run(answer: Function, num_kv_heads: int, num_ranks: int) -> Tensor:
-    for rank, right in enumerate(ranges(num_kv_heads, num_ranks)):
-        called_for(answer, (rank, num_ranks, num_kv_heads), right)
-    return heads_of_the_package(num_kv_heads, num_ranks)
+    found = []
+    for call in heads_calls(num_kv_heads, num_ranks):
+        heads = called(answer, *call)
+        if not isinstance(heads, range) or not heads:
+            words = in_words("kv_heads_of_rank", call)
+            raise AnswerError(
+                f"{words} is {heads!r:.60}; it must be a range of one KV head or more"
+            )
+        found.append([heads[0], heads[-1], len(heads)])
+    return torch.tensor(found).double()
+
+
+def heads_calls(num_kv_heads: int, num_ranks: int) -> list[tuple[int, int, int]]:
+    return [(rank, num_ranks, num_kv_heads) for rank in range(num_ranks)]
 
 
 def heads_of_the_package(num_kv_heads: int, num_ranks: int) -> Tensor:
-    return torch.tensor([list(some) for some in ranges(num_kv_heads, num_ranks)]).double()
+    """[num_ranks, 3]: the first, the last, and how many."""
+    every = ranges(num_kv_heads, num_ranks)
+    return torch.tensor([[heads[0], heads[-1], len(heads)] for heads in every]).double()
+
+
+def heads_axes(*sizes: int) -> tuple[str, str]:
+    calls = (in_words("kv_heads_of_rank", call) for call in heads_calls(*sizes))
+    return "|".join(calls) + "|", "its first KV head|its last KV head|the number of KV heads"
 
 
 KV_HEADS = Exercise(
     solution=kv_heads_of_rank,
-    cases=graded(HEAD_CASES, heads_run, heads_of_the_package, ("rank", "head"), larger),
+    cases=graded(HEAD_CASES, heads_run, heads_of_the_package, heads_axes, larger),
     is_warm_up=True,
 )
 

@@ -1,9 +1,10 @@
 """The trials of an exercise, from a table of its cases or from decode steps of the walk."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pa_tutorial.checks.calls import AnswerError, require_written, same_numbers
@@ -20,7 +21,7 @@ def graded(
     cases: Sequence[tuple],
     run: Callable[..., Tensor],
     expected: Callable[..., Tensor],
-    axes: tuple[str, ...],
+    axes: tuple[str, ...] | Callable[..., tuple[str, ...]],
     again: Callable[..., tuple] | None = None,
     bound: float | Callable[..., float] = 0.0,
     drawn: Callable[..., Any] | None = None,
@@ -29,8 +30,10 @@ def graded(
     """Trials from a table.
 
     cases     (name, what it isolates, what its failure means, *numbers) each
-    run       run(answer, *numbers) -> out; AnswerError for what cannot be compared
+    run       run(answer, *numbers) -> out, what the answer returned or left: a grader compares it
+              in another process. AnswerError for what can't be compared, or where words say more
     expected  expected(*numbers) -> out; its name says where that comes from
+    axes      those of out, or axes(*numbers)
     again     see `redrawn`; None: the draw stands behind the numbers, and `run` draws
     bound     the largest error that passes, or bound(*numbers)
     drawn     drawn(answer, *numbers) -> what the picture of a verdict shows
@@ -43,7 +46,7 @@ def graded(
             run=lambda answer: {"out": run(answer, *numbers)},
             references={name_of(expected): lambda: {"out": expected(*numbers)}},
             bounds={"out": bound(*numbers) if callable(bound) else bound},
-            axes=axes,
+            axes=axes(*numbers) if callable(axes) else axes,
             drawn=drawn and (lambda answer: drawn(answer, *numbers)),
             costs=costs and (lambda answer: costs(answer, *numbers)),
         )
@@ -108,13 +111,26 @@ def called(answer: Callable, *arguments: Any) -> Any:
     return result
 
 
-def called_for(answer: Callable, arguments: Sequence, wanted: float) -> float:
-    """The number that an answer returns; AnswerError, with the call, if it isn't the right one."""
-    found = called(answer, *arguments)
-    if found != wanted:
-        call = f"{answer.__name__}({', '.join(map(repr, arguments))})"
-        raise AnswerError(f"{call} is {found!r}; it should be {wanted!r}")
-    return found
+def results_of(answer: Callable, calls: Iterable[Sequence]) -> Tensor:
+    """[num_calls] float64: the number that an answer returns for the arguments of each call.
+    AnswerError, with the call, for anything else."""
+    found = []
+    for arguments in calls:
+        result = called(answer, *arguments)
+        if isinstance(result, str) or not hasattr(result, "__float__"):
+            call = in_words(answer.__name__, arguments)
+            raise AnswerError(f"{call} is {result!r:.60}; it must be a number")
+        found.append(float(result))
+    return torch.tensor(found, dtype=torch.float64)
+
+
+def axes_of_calls(name: str, calls: Iterable[Sequence]) -> tuple[str]:
+    """What each element of results_of is."""
+    return ("".join(f"{in_words(name, arguments)}|" for arguments in calls),)
+
+
+def in_words(name: str, arguments: Sequence) -> str:
+    return f"{name}({', '.join(map(repr, arguments))})"
 
 
 def require_tensors(result: Any, names: str, like: Sequence[Tensor]) -> list[Tensor]:

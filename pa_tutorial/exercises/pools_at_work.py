@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.exercises.reader_files import made
 from pa_tutorial.paging.errors import OutOfBlocks
 
 if TYPE_CHECKING:
@@ -266,6 +267,13 @@ class PoolAtWork:
             found[f"the reference count of block {block}"] = count
         return found | {"the free list": self.pool.free_blocks.copy()}
 
+    def as_numbers(self) -> Tensor:
+        """Counts of readers, free blocks, and of each sequence the tokens and the blocks."""
+        lists = [self.pool.ref_counts, self.pool.free_blocks]
+        for _, one in sorted(self.sequences.items()):
+            lists += [one.tokens, one.blocks]
+        return torch.tensor([number for some in lists for number in (len(some), *some)])
+
     def frame(self) -> "Frame":
         from pa_tutorial.viz.blocks import frame_of  # only for a picture
 
@@ -292,14 +300,15 @@ def played(
     pages: ModuleType, size: int, before: Before, free: list[int], operations: Sequence[str],
     named: Named = None,
 ) -> Tensor:  # fmt: skip
-    PoolAtWork(pages, size, before, free, named).play(operations)
-    return torch.tensor([len(operations)])
+    work = PoolAtWork(pages, size, before, free, named)
+    work.play(operations)
+    return work.as_numbers()
 
 
-def plain_lists(
-    size: int, before: Before, free: list[int], operations: Sequence[str], *_: Named
+def our_pages(
+    size: int, before: Before, free: list[int], operations: Sequence[str], named: Named = None
 ) -> Tensor:
-    return torch.tensor([len(operations)])
+    return played(made("pages"), size, before, free, operations, named)
 
 
 def pool_after(
