@@ -362,13 +362,13 @@ def preempt_run(
         raise AnswerError(f"waiting is {[*wait]}; request {youngest} must be first{first}")
     if number != youngest or type(number) is not int:
         raise AnswerError(f"it returned {number!r:.60}; it must return {youngest}, who had to go")
-    return torch.tensor([number, *run, *wait])
+    return torch.tensor([number, *run, *wait, len(memory.free_blocks)])
 
 
 def the_last_that_runs(running: list[int], waiting: list[int], size: int) -> Tensor:
-    """Which it is, then those that run, then those that wait."""
+    """Which it is, those that run, those that wait, and how many blocks are free."""
     *older, youngest = running
-    return torch.tensor([youngest, *older, youngest, *waiting])
+    return torch.tensor([youngest, *older, youngest, *waiting, size + 1])
 
 
 def preempt_drawn(

@@ -85,8 +85,16 @@ def require_part(pages: Any, part: object) -> Any:
     return part
 
 
-def m_and_l(parts: Sequence[Tokens]) -> Tensor:
-    return torch.tensor([[float(number) for number in exact(parts)[:2]]], dtype=torch.float64)
+def rows_of(part: Any) -> Tensor:
+    """[3, head_size] float64: m and l again and again, and acc, so that each has its own error."""
+    m, l, acc = part
+    numbers = [float(number) for number in acc]
+    rows = [[float(m)] * len(numbers), [float(l)] * len(numbers), numbers]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def rows_of_exact(parts: Sequence[Tokens]) -> Tensor:
+    return rows_of(exact(parts))
 
 
 # add_token ----------------------------------------------------------------------------------------
@@ -108,13 +116,14 @@ def stream(scores: Scores | None, draw: int) -> Tokens:
 
 def run_pass(pages: Any, scores: Scores | None, draw: int) -> Tensor:
     scores, values = stream(scores, draw)
-    part = pages.Part(MASKED, 0.0, [0.0] * len(values[0]))
+    part, found = pages.Part(MASKED, 0.0, [0.0] * len(values[0])), []
     for token, (score, v) in enumerate(zip(scores, values, strict=True)):
         of = f"after token {token} (score {score:.3f}, the largest before it {part.m:.3f})"
         part = require_part(pages, called(pages.add_token, part, score, v))
         require_as_wanted(part, exact([(scores[: token + 1], values[: token + 1])]), of)
+        found.append(rows_of(part))
     require_exp_from(pages)
-    return m_and_l([(scores, values)])
+    return torch.stack(found)
 
 
 def require_exp_from(pages: Any) -> None:
@@ -130,7 +139,9 @@ def require_exp_from(pages: Any) -> None:
 
 
 def sums_of_a_pass(scores: Scores | None, draw: int) -> Tensor:
-    return m_and_l([stream(scores, draw)])
+    scores, values = stream(scores, draw)
+    lengths = range(1, len(scores) + 1)
+    return torch.stack([rows_of_exact([(scores[:n], values[:n])]) for n in lengths])
 
 
 # exp_from -----------------------------------------------------------------------------------------
@@ -149,7 +160,7 @@ def run_exp(pages: Any, score: float, m: float, draw: int) -> Tensor:
     score, wanted = lower(score, m, draw), the_rule(score, m, draw)
     found = require_written(called(pages.exp_from, score, m))
     require_number(f"exp_from({score:g}, {m:g})", float(found), wanted.item())
-    return wanted
+    return torch.tensor([[float(found)]], dtype=torch.float64)
 
 
 def lower(score: float, m: float, draw: int) -> float:
@@ -191,12 +202,14 @@ def run_part_of(pages: Any, scores: Scores | None, draw: int) -> Tensor:
     qk, v = torch.tensor([rows, rows[::-1]], **double), torch.tensor([values] * 2, **double)
     part = require_part(pages, pages.part_of(qk.clone(), v.clone()))
     require_shapes(part, [2, len(rows)], v.shape[-1])
+    found = []
     for head, row in ((head, row) for head in (0, 1) for row in range(len(rows))):
         own = qk[head, row].tolist()
         sees = "" if max(own) > MASKED else ", which sees no token,"
         one = pages.Part(*(numbers[head, row] for numbers in part))
         require_as_wanted(one, exact([(own, values)]), f"of head {head}, query {row}{sees}")
-    return sums_of_a_piece(scores, draw)
+        found.append(rows_of(one))
+    return torch.stack(found)
 
 
 def require_shapes(part: Any, shape: list[int], head_size: int) -> None:
@@ -209,7 +222,7 @@ def require_shapes(part: Any, shape: list[int], head_size: int) -> None:
 
 def sums_of_a_piece(scores: Scores | None, draw: int) -> Tensor:
     rows, values = queries_of(scores, draw)
-    return m_and_l([(rows[0], values)])
+    return torch.stack([rows_of_exact([(own, values)]) for own in (*rows, *rows[::-1])])
 
 
 # merge --------------------------------------------------------------------------------------------
@@ -248,14 +261,15 @@ def queries_in_parts(parts: Sequence[Scores] | None, draw: int) -> tuple[list[To
 def run_merge(pages: Any, parts: Sequence[Scores] | None, draw: int) -> Tensor:
     """Merges the parts of two queries one by one."""
     queries = queries_in_parts(parts, draw)
-    whole = pages.Part(*tensors(queries, slice(0, 1)))
+    whole, found = pages.Part(*tensors(queries, slice(0, 1))), []
     for number in range(1, len(queries[0])):
         whole = merged(pages, whole, pages.Part(*tensors(queries, slice(number, number + 1))))
         for query, own in enumerate(queries):
             one = pages.Part(*(numbers[query] for numbers in whole))
             of = f"of query {query}, parts 0 to {number} merged"
             require_as_wanted(one, exact(own[: number + 1]), of)
-    return sums_of_all_parts(parts, draw)
+            found.append(rows_of(one))
+    return torch.stack(found)
 
 
 def tensors(queries: Sequence[list[Tokens]], parts: slice) -> tuple[Tensor, ...]:
@@ -278,7 +292,9 @@ def merged(pages: Any, one: Any, other: Any) -> Any:
 
 
 def sums_of_all_parts(parts: Sequence[Scores] | None, draw: int) -> Tensor:
-    return m_and_l(tokens_of(parts, draw))
+    queries = queries_in_parts(parts, draw)
+    ends = range(2, len(queries[0]) + 1)
+    return torch.stack([rows_of_exact(own[:end]) for end in ends for own in queries])
 
 
 # merge_outputs ------------------------------------------------------------------------------------
@@ -367,11 +383,12 @@ def outputs_bound(*case: float) -> float:
     return 2**-21 * max(4.0, float(lses[lses.isfinite()].abs().max()))
 
 
+SUMS = "part", "m|l|acc", "element"
 CASES: dict[str, Callable[[int], list[Trial]]] = {
-    "add_token": graded(PASSES, run_pass, sums_of_a_pass, ("query", "m|l")),
-    "exp_from": graded(EXPS, run_exp, the_rule, ("pair", "weight")),
-    "part_of": graded(PIECES, run_part_of, sums_of_a_piece, ("query", "m|l")),
-    "merge": graded(MERGE_CASES, run_merge, sums_of_all_parts, ("query", "m|l")),
+    "add_token": graded(PASSES, run_pass, sums_of_a_pass, SUMS, bound=BOUND),
+    "exp_from": graded(EXPS, run_exp, the_rule, ("pair", "weight"), bound=BOUND),
+    "part_of": graded(PIECES, run_part_of, sums_of_a_piece, SUMS, bound=BOUND),
+    "merge": graded(MERGE_CASES, run_merge, sums_of_all_parts, SUMS, bound=BOUND),
 }
 EXERCISES = (
     Exercise(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from itertools import combinations
+from itertools import chain, combinations
 from string import ascii_uppercase
 from types import ModuleType
 
@@ -56,12 +56,13 @@ def run_names(pages: ModuleType, size: int, texts: tuple[str, ...]) -> Tensor:
         if name == same:
             both = f'"{one[-size:]}" after "{one[:-size]}" and "{other[-size:]}"'
             raise AnswerError(f'{both} after "{other[:-size]}" have the same name, {name}')
-    return torch.tensor([sum(map(len, found.values())), len(known)])
+    total, different = sum(map(len, found.values())), len({*known.values()})
+    return torch.tensor([total, different, len({*chain(*found.values())})])
 
 
 def all_beginnings(size: int, texts: tuple[str, ...]) -> Tensor:
     ends = [text[:end] for text in texts for end in range(size, len(text) + 1, size)]
-    return torch.tensor([len(ends), len({*ends})])
+    return torch.tensor([len(ends), len({*ends}), len({*ends})])
 
 
 # Finding ------------------------------------------------------------------------------------------
@@ -87,7 +88,7 @@ def run_known(pages: ModuleType, named: dict[str, int], names: list[str]) -> Ten
     for block in in_use:
         pages.share(pool, block)
     before = deepcopy(vars(pool))
-    found, right = pages.known_blocks(pool, [*names]), first_of_them(named, names).tolist()
+    found, (*right, _, _) = pages.known_blocks(pool, [*names]), first_of_them(named, names).tolist()
     if pool.named != named:
         raise AnswerError(f"the pool's names were {named}; they now are {pool.named}")
     if found != right:
@@ -98,12 +99,14 @@ def run_known(pages: ModuleType, named: dict[str, int], names: list[str]) -> Ten
         raise AnswerError(words + state)
     if vars(pool) != before:
         raise AnswerError("it changed the pool's reference counts or its free list; it only looks")
-    return torch.tensor(found)
+    return torch.tensor([*found, len(pool.named), sum(pool.ref_counts)])
 
 
 def first_of_them(named: dict[str, int], names: list[str]) -> Tensor:
+    """Those blocks; how many names the pool still has, and how many readers of blocks."""
     lengths = [n for n in range(len(names) + 1) if {*names[:n]} <= named.keys()]
-    return torch.tensor([named[name] for name in names[: max(lengths)]])
+    found = [named[name] for name in names[: max(lengths)]]
+    return torch.tensor([*found, len(named), len(named) - 1])
 
 
 # Pools --------------------------------------------------------------------------------------------
@@ -181,7 +184,7 @@ def one_by_one(num_tokens: int, num_known: int, size: int) -> Tensor:
     return torch.tensor([num_tokens - num_known * size])
 
 
-NAMES = ("number of names|number of different names",)
+NAMES = ("number of names|number of different names|number of all different names",)
 CASES: dict[str, Callable[[int], list[Trial]]] = {
     "block_names": graded(TEXTS, run_names, all_beginnings, NAMES, again=other_letters),
     "known_blocks": graded(KNOWN, run_known, first_of_them, ("block",), again=other_numbers),

@@ -28,13 +28,16 @@ class PoolAtWork:
     """Sequences over one pool; a token is a letter.
 
     texts   the plain strings: what each sequence must have
-    copies  how many blocks were to be copied
+    copies  the pairs of blocks that were to be copied
+    left    what a sequence that was freed still has: numbers of tokens and of blocks
     """
 
     def __init__(
         self, pages: ModuleType, size: int, before: Before, free: list[int], named: Named = None
     ) -> None:
-        self.pages, self.size, self.copies = pages, size, 0
+        self.pages, self.size = pages, size
+        self.copies: list[tuple[int, int]] = []
+        self.left: list[int] = []
         tables = [table for _, table in before.values()]
         num_blocks = 1 + len(free) + len({block for table in tables for block in table})
         self.pool = (pages.Pool if named is None else pages.CachingPool)(num_blocks, size)
@@ -80,7 +83,7 @@ class PoolAtWork:
         copies = self.pages.append_token(self.pool, sequence, ord(letter))
         if not isinstance(copies, list):
             raise AnswerError(f"it returned {copies!r}; it must return a list of copies, or []")
-        self.copies += len(copies)
+        self.copies += copies
         self.require_tables()
         new = sequence.blocks
         kept = old[:-1] if has_room else old
@@ -127,6 +130,7 @@ class PoolAtWork:
         sequence = self.sequences[name]
         self.pages.free(self.pool, sequence)
         del self.sequences[name], self.texts[name]
+        self.left += [len(sequence.tokens), len(sequence.blocks)]
         for block in table:
             count = self.pool.ref_counts[block]
             if count == before[f"the reference count of block {block}"]:
@@ -268,8 +272,10 @@ class PoolAtWork:
         return found | {"the free list": self.pool.free_blocks.copy()}
 
     def as_numbers(self) -> Tensor:
-        """Counts of readers, free blocks, and of each sequence the tokens and the blocks."""
-        lists = [self.pool.ref_counts, self.pool.free_blocks]
+        """All that an answer may have changed or returned: a grader compares it with ours."""
+        named = [block for _, block in sorted(getattr(self.pool, "named", {}).items())]
+        copies = [block for pair in self.copies for block in pair]
+        lists = [self.pool.ref_counts, self.pool.free_blocks, named, copies, self.left]
         for _, one in sorted(self.sequences.items()):
             lists += [one.tokens, one.blocks]
         return torch.tensor([number for some in lists for number in (len(some), *some)])
@@ -330,7 +336,7 @@ def costs(
     work = PoolAtWork(pages, size, before, free, named)
     work.play(operations)
     in_use = sum(count > 0 for count in work.pool.ref_counts)
-    return {"copies made": work.copies, "blocks in use": in_use}
+    return {"copies made": len(work.copies), "blocks in use": in_use}
 
 
 def other_blocks(

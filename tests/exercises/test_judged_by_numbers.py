@@ -23,12 +23,22 @@ NOTEBOOKS = (
     *("05_online_softmax", "06_paged_attention_in_torch", "20_prefix_cache"),
 )
 PACKAGE = "pa_tutorial.exercises"
+# Their numbers are right; what is wrong is how they came about, which no number shows.
+RIGHT_NUMBERS = {
+    "append_kv-4": "K and V are in another tensor",
+    "gather-5": "it copies the whole pool",
+    "gather-7": "it copies padding",
+    "add_token-7": "an exponential without exp_from",
+    "add_token-8": "an exponential without exp_from",
+    "merge-5": "it changes one of the parts",
+}
 CASES = [
     pytest.param(one, wrong, id=f"{one.name}-{number}")
     for name in NOTEBOOKS
     for one in exercises_of(name)
     if isinstance(one, Blank)
     for number, wrong in enumerate(one.wrong)
+    if f"{one.name}-{number}" not in RIGHT_NUMBERS
 ]
 
 
