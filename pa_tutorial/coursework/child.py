@@ -22,6 +22,7 @@ from pa_tutorial.coursework.as_notebook import NotebookRun
 from pa_tutorial.coursework.assignment import assignment
 from pa_tutorial.coursework.report import Report, without_references
 from pa_tutorial.exercises.tasks import Assignment, Task
+from pa_tutorial.printing import print_anything
 
 try:
     import resource
@@ -116,4 +117,5 @@ def limit_resources(megabytes: int) -> None:
 
 
 if __name__ == "__main__":
+    print_anything()
     main()

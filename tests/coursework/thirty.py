@@ -17,6 +17,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from pa_tutorial.exercises import exercises_of, named
 from pa_tutorial.exercises.needs import needs_of
+from pa_tutorial.printing import print_anything
 
 NAME = "05_online_softmax"
 BLANK, EXERCISE = "merge", "merge_outputs"
@@ -190,4 +191,5 @@ def main(command: str, folder: str = "", count: str = str(len(THIRTY))) -> None:
 
 
 if __name__ == "__main__":
+    print_anything()
     main(*sys.argv[1:])
