@@ -3,7 +3,7 @@
 The functions here return the output and the intermediates in the shapes of `problem.expected()`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -32,6 +32,14 @@ Function = Callable[..., Tensor]
 
 class AnswerError(ShortInNotebooks):
     """What a function under test did can't be compared; the message is for its author."""
+
+
+class OnlyIfRightError(AnswerError):
+    """What is wrong with an answer if its numbers, `found`, are right: it takes too much."""
+
+    def __init__(self, message: str, found: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.found = found
 
 
 def require_written(result: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pa_tutorial.checks.calls import AnswerError, Function
+from pa_tutorial.checks.calls import AnswerError, Function, OnlyIfRightError
 from pa_tutorial.checks.cases import CASES, SHORT_CHECK
 from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
 from pa_tutorial.checks.diagnosing import diagnose
@@ -108,6 +108,14 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def numbers_of(trial: Trial, function: Function | None) -> tuple[Mapping[str, Any], str]:
+    """What a function returns in a case, and what is wrong with it if that is right."""
+    try:
+        return trial.run(function), ""
+    except OnlyIfRightError as error:
+        return error.found, describe(error)
+
+
 def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Comparison]]:
     """Run one trial. Anything the function does wrong is a failure, not an error of the check."""
     described = (trial.name, trial.isolates, trial.meaning)
@@ -120,7 +128,7 @@ def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Com
                 references[name] = compute()
         at_work = ""
         with torch_settings_kept():
-            actual = trial.run(function)
+            actual, only_if_right = numbers_of(trial, function)
         comparisons = compare(actual, references, trial.bounds)
     except KeyboardInterrupt:
         raise
@@ -136,6 +144,9 @@ def judge(trial: Trial, function: Function | None) -> tuple[CaseResult, list[Com
     deciding = max(
         (c for c in outputs if c.quantity == "out"), key=lambda c: c.worst, default=outputs[0]
     )
+    if only_if_right and not failed:
+        bound = trial.bounds["out"]
+        return CaseResult(*described, False, None, bound, only_if_right, True), comparisons
     diagnosis = diagnose(failed, trial.axes, trial.problem) if failed else ""
     case = CaseResult(*described, not failed, deciding.worst, deciding.bound, diagnosis)
     return case, comparisons

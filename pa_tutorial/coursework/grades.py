@@ -10,7 +10,7 @@ from typing import Any
 from safetensors.torch import load
 from torch import Tensor
 
-from pa_tutorial.checks.calls import AnswerError
+from pa_tutorial.checks.calls import AnswerError, OnlyIfRightError
 from pa_tutorial.checks.comparing import Comparison
 from pa_tutorial.checks.running import Trial, judge
 from pa_tutorial.checks.showing import CaseResult
@@ -169,4 +169,6 @@ def arrays_in(words: Mapping[str, Any]) -> dict[str, Tensor]:
     arrays = load(base64.b64decode(words["arrays"]))
     if "out" not in arrays:
         raise AnswerError("it returned no output")
+    if "problem" in words:
+        raise OnlyIfRightError(str(words["problem"]), arrays)
     return arrays

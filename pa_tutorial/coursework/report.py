@@ -4,7 +4,8 @@ cell, time                 a cell begins; of a folder, 0 imports its files
 cell, error                it ended with an error
 task, cell, said, is_right attempt was given an answer, and showed this verdict
 task, case, arrays         in a case, the answer returned these (safetensors in base64)
-task, case, problem        or there was a problem; without a case, in all
+task, case, problem        or there was a problem; without a case, in all. With arrays: it is
+                           one only if these are right
 done                       every cell has run
 """
 
@@ -20,6 +21,7 @@ from typing import Any, TextIO
 import torch
 from safetensors.torch import save
 
+from pa_tutorial.checks.calls import OnlyIfRightError
 from pa_tutorial.checks.running import Trial, describe, one_thread, torch_settings_kept
 from pa_tutorial.tracebacks import own_frames
 
@@ -27,7 +29,7 @@ MOST_SIGNS = 4000  # characters of a message, because an answer's error may have
 
 
 def without_references(trials: Sequence[Trial]) -> list[Trial]:
-    return [replace(trial, references={}) for trial in trials]
+    return [replace(trial, references={}, problem=None) for trial in trials]
 
 
 class Report:
@@ -66,6 +68,8 @@ class Report:
                     arrays = as_text(trial.run(answer))
             except KeyboardInterrupt:
                 raise
+            except OnlyIfRightError as error:
+                self.say_problem(task, error, case=trial.name, arrays=as_text(error.found))
             except BaseException as error:
                 self.say_problem(task, error, case=trial.name)
             else:

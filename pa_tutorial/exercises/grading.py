@@ -1,7 +1,7 @@
 """The trials of an exercise, from a table of its cases or from decode steps of the walk."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 import torch
@@ -83,11 +83,12 @@ def on_steps(
 
     def trial(case: DecodeProblem) -> Trial:
         source = name_of(expected) if expected else "the oracle"
+        given = without_expected(case)
         return Trial(
             name=case.id,
             isolates=case.isolates,
             meaning=(meanings or {}).get(case.name, case.meaning),
-            run=lambda answer: by_name(run(answer, case)),
+            run=lambda answer: by_name(run(answer, given)),
             references={source: lambda: by_name((expected or DecodeProblem.expected)(case))},
             bounds=bounds_of(case.id) if bound is None else {"out": bound},
             axes=axes or case.axes,
@@ -99,6 +100,13 @@ def on_steps(
         return [trial(reseeded(case, draw)) for case in steps]
 
     return trials
+
+
+def without_expected(problem: DecodeProblem) -> DecodeProblem:
+    """The same inputs without the right outputs: whoever compares has them."""
+    other = copy(problem)
+    object.__setattr__(other, "expected", None)  # it is frozen
+    return other
 
 
 def called(answer: Callable, *arguments: Any) -> Any:

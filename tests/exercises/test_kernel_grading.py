@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pa_tutorial.checks.calls import AnswerError
-from pa_tutorial.checks.running import run_trials
+from pa_tutorial.checks.running import judge, run_trials
 from pa_tutorial.exercises import kernel_grading as grader
 from pa_tutorial.exercises.kernel_grading import Enough, Task, trial
 from simt import SimtError
@@ -57,7 +57,6 @@ RIGHT = {
     "atomic operation": (ATOMIC, {}),
     "shuffles": (SHUFFLE, {"most_shuffles": 2}),
     "one warp": (ONE_WARP, {"threads": 64}),
-    "wrong is not counted": (loop("out[i] = a[0]"), {"enough": {1: Enough(0, 0)}}),
     "blocks": (BLOCKS, {"enough": LITTLE, "grid": (2,)}),
     "writes": (DYNAMIC, also(grader.require_shared_transactions, "write", 2)),
     "barriers": (DYNAMIC, also(grader.require_barriers, 2)),
@@ -102,6 +101,13 @@ def test_what_is_wrong_or_dear_is_named(name: str) -> None:
     body, task, message = WRONG[name]
     with pytest.raises((AnswerError, SimtError), match=message):
         run(body, **task)
+
+
+def test_of_a_wrong_kernel_its_numbers_are_told_and_not_its_costs() -> None:
+    one = trial("a", "", "", Task(32, (A.copy(),), A, {1: Enough(0, 0)}), ("element",))
+    wrong, right = (judge(one, kernel("out, a", body))[0] for body in (loop("out[i] = a[0]"), COPY))
+    assert wrong.diagnosis.startswith("worst against NumPy: element")
+    assert right.diagnosis.startswith("the answer is right, but 8 sectors for a; 0 are enough.")
 
 
 def test_what_must_stay_is_left_out_of_the_answer() -> None:
