@@ -31,6 +31,8 @@ class Trial:
     trace       (function, thread block) -> what a kernel with it accesses; None if nobody asks
     drawn       function -> what the picture of a verdict shows; None: there is no picture
     costs       function -> quantity -> how much it takes; None if that is no matter
+    goal        what an unwritten answer is shown, and what each of its dimensions counts; None: the
+                expected `out`
     """
 
     name: str
@@ -44,6 +46,7 @@ class Trial:
     trace: Callable[..., Any] | None = None
     drawn: Callable[[Function | None], Any] | None = None
     costs: Callable[[Function | None], Mapping[str, int]] | None = None
+    goal: Callable[[], tuple[Any, tuple[str, ...]]] | None = None
 
 
 class CheckFailure(ShortInNotebooks, AssertionError):

@@ -29,7 +29,7 @@ MOST_SIGNS = 4000  # characters of a message, because an answer's error may have
 
 
 def without_references(trials: Sequence[Trial]) -> list[Trial]:
-    return [replace(trial, references={}, problem=None) for trial in trials]
+    return [replace(trial, references={}, problem=None, goal=None) for trial in trials]
 
 
 class Report:

@@ -93,6 +93,10 @@ def byte_of(layout: VllmLayout, place: Place) -> int:
     return layout.k_element(*place) * layout.dtype.itemsize
 
 
+def byte_of_place(layout: VllmLayout, place: Place) -> Tensor:
+    return torch.tensor([byte_of(layout, place)])
+
+
 def who_is_at(layout: VllmLayout, byte: int, wanted: int) -> str:
     """Which element begins at a byte, in words; "" if none does."""
     if byte * layout.dtype.itemsize == wanted:
@@ -184,6 +188,10 @@ def require_nothing_else(layout: VllmLayout, cache: Tensor, slots: Slots) -> Non
                 whose = f"row {token} of key and value has the slot -1, so it is padding"
                 raise AnswerError(f"{whose}, but it was written into {where}")
             raise AnswerError(f"{where} is no slot of these tokens, but token {token} is there")
+
+
+def blocks_and_offsets(layout: VllmLayout, slots: Slots) -> Tensor:
+    return torch.tensor([divmod(slot, layout.block_size) for slot in slots if slot >= 0])
 
 
 def all_of(k_cache: Tensor, v_cache: Tensor) -> Tensor:
@@ -402,9 +410,21 @@ def trials_of_paged_gather(draw: int) -> list[Trial]:
 
 
 CASES: dict[str, Callable[[int], list[Trial]]] = {
-    "k_address": graded(ADDRESSES, run_address, the_definition, ("place",), another_place),
+    "k_address": graded(
+        ADDRESSES,
+        run_address,
+        the_definition,
+        ("place",),
+        another_place,
+        goal=(byte_of_place, ("byte",)),
+    ),
     "reshape_and_cache": graded(
-        WRITES, run_write, one_by_one, ("element of both caches",), other_slots
+        WRITES,
+        run_write,
+        one_by_one,
+        ("element of both caches",),
+        other_slots,
+        goal=(blocks_and_offsets, ("token", "block|offset")),
     ),
     "gather": graded(
         COPIES,
@@ -413,6 +433,7 @@ CASES: dict[str, Callable[[int], list[Trial]]] = {
         ("K|V", "token", "head", "element"),
         other_blocks,
         costs=elements_moved,
+        goal=(slots_of, ("token",)),
     ),
     "paged_gather": trials_of_paged_gather,
 }

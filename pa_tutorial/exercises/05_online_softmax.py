@@ -93,6 +93,10 @@ def rows_of(part: Any) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
+def m_and_l(parts: Sequence[Tokens]) -> Tensor:
+    return torch.tensor([[float(number) for number in exact(parts)[:2]]], dtype=torch.float64)
+
+
 def rows_of_exact(parts: Sequence[Tokens]) -> Tensor:
     return rows_of(exact(parts))
 
@@ -136,6 +140,10 @@ def require_exp_from(pages: Any) -> None:
                 "the numbers are right, but one exponential isn't taken with exp_from. Section 4 "
                 "will mend exp_from for scores of -∞, where any other one gives NaN"
             )
+
+
+def all_of_a_pass(scores: Scores | None, draw: int) -> Tensor:
+    return m_and_l([stream(scores, draw)])
 
 
 def sums_of_a_pass(scores: Scores | None, draw: int) -> Tensor:
@@ -220,6 +228,11 @@ def require_shapes(part: Any, shape: list[int], head_size: int) -> None:
             raise AnswerError(f"{name} must have the shape {like}; yours is {found}")
 
 
+def first_query(scores: Scores | None, draw: int) -> Tensor:
+    rows, values = queries_of(scores, draw)
+    return m_and_l([(rows[0], values)])
+
+
 def sums_of_a_piece(scores: Scores | None, draw: int) -> Tensor:
     rows, values = queries_of(scores, draw)
     return torch.stack([rows_of_exact([(own, values)]) for own in (*rows, *rows[::-1])])
@@ -289,6 +302,10 @@ def merged(pages: Any, one: Any, other: Any) -> Any:
         if not all(map(torch.equal, mine, its)):
             raise AnswerError("it changed one of the two parts; it must only read them")
     return part
+
+
+def all_parts(parts: Sequence[Scores] | None, draw: int) -> Tensor:
+    return m_and_l(tokens_of(parts, draw))
 
 
 def sums_of_all_parts(parts: Sequence[Scores] | None, draw: int) -> Tensor:
@@ -383,12 +400,18 @@ def outputs_bound(*case: float) -> float:
     return 2**-21 * max(4.0, float(lses[lses.isfinite()].abs().max()))
 
 
-SUMS = "part", "m|l|acc", "element"
+SUMS, M_AND_L = ("part", "m|l|acc", "element"), ("query", "m|l")
 CASES: dict[str, Callable[[int], list[Trial]]] = {
-    "add_token": graded(PASSES, run_pass, sums_of_a_pass, SUMS, bound=BOUND),
+    "add_token": graded(
+        PASSES, run_pass, sums_of_a_pass, SUMS, bound=BOUND, goal=(all_of_a_pass, M_AND_L)
+    ),
     "exp_from": graded(EXPS, run_exp, the_rule, ("pair", "weight"), bound=BOUND),
-    "part_of": graded(PIECES, run_part_of, sums_of_a_piece, SUMS, bound=BOUND),
-    "merge": graded(MERGE_CASES, run_merge, sums_of_all_parts, SUMS, bound=BOUND),
+    "part_of": graded(
+        PIECES, run_part_of, sums_of_a_piece, SUMS, bound=BOUND, goal=(first_query, M_AND_L)
+    ),
+    "merge": graded(
+        MERGE_CASES, run_merge, sums_of_all_parts, SUMS, bound=BOUND, goal=(all_parts, M_AND_L)
+    ),
 }
 EXERCISES = (
     Exercise(

@@ -59,6 +59,10 @@ def run_tokens(pages: Any, block_idx: int, lens: Lens, size: int) -> Tensor:
     return torch.cat([token[None], is_token]).float()
 
 
+def tokens_in_order(block_idx: int, _: Lens, size: int) -> Tensor:
+    return torch.arange(block_idx * size, (block_idx + 1) * size)
+
+
 def the_definition(block_idx: int, lens: Lens, size: int) -> Tensor:
     """[1 + num_seqs, block_size]: the token of each slot, then whether each sequence has it."""
     block = range(block_idx * size, (block_idx + 1) * size)
@@ -299,7 +303,12 @@ def trials_of_paged_attention(draw: int) -> list[Trial]:
 
 CASES: dict[str, Callable[[int], list[Trial]]] = {
     "tokens_of_block": graded(
-        TOKENS, run_tokens, the_definition, ("row", "slot"), again=later_blocks
+        TOKENS,
+        run_tokens,
+        the_definition,
+        ("row", "slot"),
+        again=later_blocks,
+        goal=(tokens_in_order, ("slot",)),
     ),
     "paged_attention": trials_of_paged_attention,
 }

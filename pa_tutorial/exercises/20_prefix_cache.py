@@ -60,6 +60,10 @@ def run_names(pages: ModuleType, size: int, texts: tuple[str, ...]) -> Tensor:
     return torch.tensor([total, different, len({*chain(*found.values())})])
 
 
+def two_numbers(size: int, texts: tuple[str, ...]) -> Tensor:
+    return all_beginnings(size, texts)[:2]
+
+
 def all_beginnings(size: int, texts: tuple[str, ...]) -> Tensor:
     ends = [text[:end] for text in texts for end in range(size, len(text) + 1, size)]
     return torch.tensor([len(ends), len({*ends}), len({*ends})])
@@ -100,6 +104,10 @@ def run_known(pages: ModuleType, named: dict[str, int], names: list[str]) -> Ten
     if vars(pool) != before:
         raise AnswerError("it changed the pool's reference counts or its free list; it only looks")
     return torch.tensor([*found, len(pool.named), sum(pool.ref_counts)])
+
+
+def blocks_of_them(named: dict[str, int], names: list[str]) -> Tensor:
+    return first_of_them(named, names)[:-2]
 
 
 def first_of_them(named: dict[str, int], names: list[str]) -> Tensor:
@@ -184,10 +192,20 @@ def one_by_one(num_tokens: int, num_known: int, size: int) -> Tensor:
     return torch.tensor([num_tokens - num_known * size])
 
 
-NAMES = ("number of names|number of different names|number of all different names",)
+NAMES = ("number of names|number of different beginnings|number of different names",)
+GOAL = ("number of names|number of different names",)
 CASES: dict[str, Callable[[int], list[Trial]]] = {
-    "block_names": graded(TEXTS, run_names, all_beginnings, NAMES, again=other_letters),
-    "known_blocks": graded(KNOWN, run_known, first_of_them, ("block",), again=other_numbers),
+    "block_names": graded(
+        TEXTS, run_names, all_beginnings, NAMES, again=other_letters, goal=(two_numbers, GOAL)
+    ),
+    "known_blocks": graded(
+        KNOWN,
+        run_known,
+        first_of_them,
+        ("block",),
+        again=other_numbers,
+        goal=(blocks_of_them, ("block",)),
+    ),
     "share": on_pools(SHARE),
     "take_block": on_pools(TAKE),
     "left_to_compute": graded(LEFT, run_left, one_by_one, axes_of_left, again=longer),

@@ -57,14 +57,15 @@ def of_numbers(trial: Trial) -> str:
     """What a function should give in a case: numbers that have names, or the first row of an
     array."""
     (compute,) = trial.references.values()
-    rows = to_float64(compute()["out"])
+    shown, axes = trial.goal() if trial.goal else (compute()["out"], trial.axes)
+    rows = to_float64(shown)
     row = rows.reshape(-1, rows.shape[-1])[0].tolist()
-    if "|" in trial.axes[-1]:
-        names = trial.axes[-1].split("|")
+    if "|" in axes[-1] and len(row) > 1:
+        names = axes[-1].split("|")
         wanted = ", ".join(f"{name} is {in_words([n])}" for name, n in zip(names, row, strict=True))
     else:
         wanted = in_words(row)
-    sizes = zip(trial.axes, rows.shape, strict=True)
+    sizes = zip(axes, rows.shape, strict=True)
     places = [name_place(axis, 0) for axis, size in [*sizes][:-1] if size > 1]
     return f"goal, for {', '.join([trial.name, *places])}: {wanted}"
 

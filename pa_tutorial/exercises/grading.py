@@ -26,6 +26,7 @@ def graded(
     bound: float | Callable[..., float] = 0.0,
     drawn: Callable[..., Any] | None = None,
     costs: Callable[..., Mapping[str, int]] | None = None,
+    goal: tuple[Callable[..., Tensor], tuple[str, ...]] | None = None,
 ) -> Trials:
     """Trials from a table.
 
@@ -38,6 +39,7 @@ def graded(
     bound     the largest error that passes, or bound(*numbers)
     drawn     drawn(answer, *numbers) -> what the picture of a verdict shows
     costs     costs(answer, *numbers) -> quantity -> how much it takes
+    goal      (of(*numbers), axes): what is shown in place of `out` before an answer is written
     """
 
     def trial(words: Sequence[str], numbers: Sequence) -> Trial:
@@ -49,6 +51,7 @@ def graded(
             axes=axes(*numbers) if callable(axes) else axes,
             drawn=drawn and (lambda answer: drawn(answer, *numbers)),
             costs=costs and (lambda answer: costs(answer, *numbers)),
+            goal=goal and (lambda: (goal[0](*numbers), goal[1])),
         )
 
     def trials(draw: int) -> list[Trial]:
