@@ -61,7 +61,8 @@ def grade(args: argparse.Namespace) -> int:
     is_draw = args.draw is None or args.draw >= 1
     require(is_draw, "draw", args.draw, "1 or more: 0 has the numbers of the notebook")
     found = find_submissions(args.submissions, one)
-    require(bool(found), "submissions", " ".join(map(str, args.submissions)), "not empty")
+    if not found:
+        raise ValueError(f"{' '.join(map(str, args.submissions))} is empty")
     if args.out:
         results = Results(args.out, one.name, args.draw)
         draw, grades = results.draw, graded_into(results, found, one, limits, args.jobs)
@@ -144,6 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return WRONG_COMMAND
     except KeyboardInterrupt:
+        print("Interrupted. With --out, the same command goes on.", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -1,6 +1,7 @@
 """All assignments: the exercises of each notebook, and the sliding window."""
 
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from functools import cache
 
 from pa_tutorial.exercises import Exercise, exercises_of
@@ -23,8 +24,10 @@ def assignment_names() -> tuple[str, ...]:
 def assignment(name: str) -> Assignment:
     """Raise ValueError for an unknown assignment."""
     if name not in assignment_names():
+        near = get_close_matches(name, assignment_names(), n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
         known = ", ".join(assignment_names())
-        raise ValueError(f"the assignment is {name!r}; it must be one of: {known}")
+        raise ValueError(f"the assignment is {name!r}; {meant}it must be one of: {known}")
     if name == SLIDING_WINDOW:
         from pa_tutorial.exercises.window import sliding_window  # loads the simulator
 

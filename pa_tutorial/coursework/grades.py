@@ -28,7 +28,7 @@ class TaskGrade:
 
     cell   of the notebook in which it was attempted; 0 for none
     said   the notebook's own verdict there, and whether it was `right`
-    wrong  the first wrong quantity, in the first case that fails; "" for none
+    wrong  the first wrong quantity, in the first case that fails; "" if it returned none
     """
 
     task: str
@@ -102,7 +102,10 @@ def graded(one: Submission, ran: Ran, of: Assignment, draw: int) -> Grade:
     """Grade what a submission returned for a draw: see Exercise.trials."""
     errors = tuple(printable(ran.errors[cell]) for cell in sorted(ran.errors))
     tasks = tuple(graded_task(task, one, ran, of, draw) for task in of.tasks)
-    return Grade(one.student, one.file, tasks, one.problem, errors, one.odd)
+    problem = one.problem
+    if one.cells and not problem and not any(task.cell for task in tasks):
+        problem = f"no task was answered: {tasks[0].failed[0].diagnosis}"
+    return Grade(one.student, one.file, tasks, problem, errors, one.odd)
 
 
 def graded_task(task: Task, one: Submission, ran: Ran, of: Assignment, draw: int) -> TaskGrade:
@@ -130,7 +133,8 @@ def why_none(task: Task, one: Submission, ran: Ran, of: Assignment) -> str:
     if not any(attempt.search(cell or "") for cell in one.cells):
         others = sorted(ran.answers.keys() - {task.name for task in of.tasks})
         instead = f"; it answers {', '.join(others)}" if others else ""
-        return f"no cell of {one.file} gives an answer to `attempt`{instead}"
+        missing = "the line with `attempt` below the answer is missing"
+        return f"{missing} in {one.file}{instead}"
     names = "|".join(function for _, function in task.places)
     own = re.compile(rf"{attempt.pattern}|def ({names})\b")
     cells = sorted(ran.errors, key=lambda n: (not own.search(one.cells[n - 1] or ""), n))
@@ -150,8 +154,7 @@ def compared(trial: Trial, words: Mapping[str, Any], blank: Blank | None) -> tup
     case, comparisons = judge(replace(trial, run=lambda _: arrays_in(words)), None)
     failed = [one for one in comparisons if not one.passed]
     if not failed:
-        wrong = "" if case.passed else "no result"
-        return replace(case, diagnosis=printable(case.diagnosis)), wrong
+        return replace(case, diagnosis=printable(case.diagnosis)), ""
     if blank:  # in the words of its verdict
         case = replace(case, diagnosis=told(blank, trial, failed[0], comparisons[0]))
     return replace(case, diagnosis=printable(case.diagnosis)), failed[0].quantity

@@ -33,7 +33,8 @@ def students_in(
 
     Raises OSError for a path that isn't there.
     """
-    path.stat()
+    if not path.exists():
+        raise OSError(f"no such file or folder: {path}")
     name, place = path.resolve().name, opened(path)
     inside = things_in(place)
     while len(inside) == 1 and inside[0][1].is_dir():  # a zip of a folder

@@ -15,10 +15,12 @@ RULES = """\
 # Exercises of notebook {number}
 
 **An assignment.** Write your answers into the exercises' cells, where a line says so. `attempt` \
-shows whether an answer is right with this notebook's numbers. The grader runs the whole notebook \
-from top to bottom, in a folder of its own, and tries what you give to `attempt` with other \
-numbers. So keep these cells, and before you hand in, run all once more: *Kernel, Restart Kernel \
-and Run All Cells*."""
+shows whether an answer is right with this notebook's numbers, and uses our functions in place of \
+those that you haven't written. Where a text mentions a section, it means one of notebook {number}.
+
+The grader runs the whole notebook from top to bottom, in a folder of its own, and tries what you \
+give to `attempt` with other numbers. So keep the lines with `attempt`, and before you hand in, \
+run all once more: *Kernel, Restart Kernel and Run All Cells*."""
 
 
 def student_notebook(name: str) -> NotebookNode:
@@ -47,7 +49,7 @@ def mistakes(exercise: Exercise | Blank) -> NotebookNode:
     lines = ["**Common mistakes** (each of these answers loses points):", ""]
     lines += [f"- {wrong.why.strip()}" for wrong in exercise.wrong]
     lines += ["", "**What each case is for:**", ""]
-    lines += [f"- `{t.name}`: {t.isolates}. {t.meaning}" for t in exercise.trials(0)]
+    lines += [f"- `{t.name}`: {t.isolates}. {t.meaning}".strip() for t in exercise.trials(0)]
     return new_markdown_cell("\n".join(lines), id=f"mistakes-{exercise.name}"[:64])
 
 

@@ -20,7 +20,7 @@ from pa_tutorial.arguments import require
 from pa_tutorial.coursework.grades import Grade, TaskGrade, from_data
 
 JOURNAL, SUMMARY = "graded.jsonl", "summary.md"
-MOST_ROWS = 20  # of the most frequent mistakes
+MOST_ROWS, MOST_LETTERS = 20, 200  # of the most frequent mistakes
 BARS = 10  # of the distribution
 NO_FILE_NAME = re.compile(r'[<>:"/\\|?*\s]+|\.$')
 NO_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -43,8 +43,8 @@ class Results:
             out.mkdir(parents=True, exist_ok=True)
             self.write_line({"assignment": assignment, "draw": self.draw})
             return
-        finished = (out / SUMMARY).exists()
-        require(not finished, "out", out, "another folder: this one has the grades of another run")
+        if (out / SUMMARY).exists():
+            raise ValueError(f"{out} has the grades of a finished run; name another folder")
         require(self.journal.exists(), "out", out, "a new folder, or that of an interrupted run")
         first, *lines = read_lines(self.journal)
         before = first["assignment"], first["draw"]
@@ -96,18 +96,17 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def write_csv(path: Path, grades: Sequence[Grade]) -> None:
     """One row per student. `by hand` is empty, for points that the lecturer adds."""
     names = [task.task for task in grades[0].tasks] if grades else []
+    others = ["total", "out of", "by hand", "file", "problem", "look at"]
     with path.open("w", newline="", encoding="utf-8-sig") as file:  # for spreadsheets
         rows = csv.writer(file)
-        rows.writerow(
-            ["student", *names, "total", "out of", "by hand", "file", "problem", "look at"]
-        )
+        rows.writerow(["student", *names, *others])
         for grade in grades:
-            points = [task.points for task in grade.tasks]
-            words = [grade.file, grade.problem, grade.odd]
-            rows.writerow(
-                [as_cell(grade.student), *points, grade.points, grade.out_of, ""]
-                + [as_cell(word) for word in words]
-            )
+            points = [*(task.points for task in grade.tasks), grade.points]
+            if grade.problem:  # not 0: a platform would take it for a mark
+                points = [""] * len(points)
+            problem = grade.problem or "; ".join(grade.errors)
+            words = map(as_cell, (grade.file, problem, grade.odd))
+            rows.writerow([as_cell(grade.student), *points, grade.out_of, "", *words])
 
 
 def as_cell(text: str) -> str:
@@ -130,8 +129,8 @@ def feedback(grade: Grade, assignment: str, draw: int) -> str:
         lines += ["", f"## {', '.join(f'`{name}`' for name in names)}", "", words]
     if grade.errors:
         lines += ["", "## Errors", "", in_fence("\n".join(grade.errors))]
-    lines += ["", f"The cases have other numbers than yours: draw {draw}.", ""]
-    return "\n".join(lines)
+    command = f"python -m pa_tutorial.coursework grade {assignment} FILE --draw {draw}"
+    return "\n".join([*lines, "", f"The cases have new numbers. To see the same: `{command}`", ""])
 
 
 def together(grade: Grade) -> dict[str, list[str]]:
@@ -148,9 +147,11 @@ def words_about(task: TaskGrade) -> str:
     whys = in_fence("\n".join(f"{', '.join(names)}: {why}" for why, names in task.reasons.items()))
     if not task.said:
         return whys
-    verdict = f"In cell {task.cell} of your notebook, `attempt` says:\n\n{in_fence(task.said)}"
-    failed = ", ".join(case.name for case in task.failed)
-    others = whys if task.right else f"With other numbers, these cases fail: {failed}."
+    verdict = f"In cell [{task.cell}] of your notebook, `attempt` says:\n\n{in_fence(task.said)}"
+    failed = ", ".join(f"`{case.name}`" for case in task.failed)
+    others = f"With other numbers, these cases fail: {failed}."
+    if task.right:
+        others = f"With other numbers it isn't right:\n\n{whys}"
     return f"{verdict}\n\n{others}"
 
 
@@ -175,12 +176,12 @@ def summary(grades: Sequence[Grade], assignment: str, draw: int) -> str:
 
 def distribution(grades: Sequence[Grade]) -> Iterator[str]:
     totals, out_of = [grade.points for grade in grades], grades[0].out_of
-    yield f"Of {out_of:g} points: mean {mean(totals):.1f}, median {median(totals):g}."
-    yield from ("", "| points | students | |", "| --- | --- | --- |")
+    middle = f"mean {mean(totals):.1f}, median {median(totals):g}"
+    yield f"{len(grades)} graded, of {out_of:g} points: {middle}."
+    yield from ("", "| points from | students | |", "| --- | --- | --- |")
     bars = Counter(min(int(BARS * total / out_of), BARS - 1) for total in totals)
     for bar in range(BARS):
-        begin, end = (out_of * n / BARS for n in (bar, bar + 1))
-        yield f"| {begin:g} to {end:g} | {bars[bar]} | {'█' * bars[bar]} |"
+        yield f"| {out_of * bar / BARS:g} | {bars[bar]} | {'█' * bars[bar]} |"
 
 
 def by_task(grades: Sequence[Grade]) -> Iterator[str]:
@@ -193,14 +194,19 @@ def by_task(grades: Sequence[Grade]) -> Iterator[str]:
 
 
 def mistakes(grades: Sequence[Grade]) -> Iterator[str]:
-    """The first case that fails in each answer, and the first quantity that is wrong in it."""
-    first: Counter[tuple[str, str, str, str]] = Counter()
-    for task in (task for grade in grades for task in grade.tasks if task.wrong):
+    """Of each answer the first quantity that is wrong, with the usual reason; or why there is
+    none."""
+    first: Counter[tuple[str, str]] = Counter()
+    for task in (task for grade in grades for task in grade.tasks if task.failed):
         case = task.failed[0]
-        first[task.task, case.name, task.wrong, case.meaning or case.diagnosis] += 1
-    yield from ("| students | task | first wrong | in case | usual reason |", "| --- " * 5 + "|")
-    for (task, case, wrong, meaning), count in first.most_common(MOST_ROWS):
-        yield f"| {count} | `{task}` | {wrong} | {case} | {one_line(meaning)[:200]} |"
+        words = case.diagnosis.partition("\n")[0]
+        if task.wrong:
+            words = f"{task.wrong} in {case.name}: {case.meaning or words}"
+        first[task.task, one_line(words)[:MOST_LETTERS]] += 1
+    yield from ("What was wrong first, by number of students:", "")
+    yield from ("| students | task | wrong |", "| --- | --- | --- |")
+    for (task, words), count in first.most_common(MOST_ROWS):
+        yield f"| {count} | `{task}` | {words} |"
 
 
 def one_line(text: str) -> str:

@@ -104,8 +104,8 @@ def plain_submission(student: str, files: Mapping[str, Place], one: Assignment) 
     named = [path for path in files if meant(path, one)]
     if not named:
         needed = [*(["a notebook"] if one.has_notebook else []), *one.starter]
-        has = ", ".join(files) or "nothing"
-        raise ValueError(f"it must have {' or '.join(needed)}; it has {has}")
+        has = f"it has {', '.join(files)}" if files else "nothing was handed in"
+        raise ValueError(f"a submission needs {' or '.join(needed)}; {has}")
     first = min(named, key=lambda path: path.count("/"))
     require_text(first, files[first])
     beside = python_beside(first, files)
