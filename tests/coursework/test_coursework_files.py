@@ -99,12 +99,13 @@ def test_make_writes_every_form(tmp_path: Path) -> None:
 
 BAD = {
     "make 19_none --out new": "the assignment is '19_none'; it must be one of: 01_kv_cache",
+    "grade 02_memory_wste x.ipynb": "did you mean 02_memory_waste? it must be one of: 01",
     "make 02_memory_waste --out .": "out is .; it must be a new or empty folder",
     "grade 02_memory_waste x.ipynb --draw 0": "draw is 0; it must be 1",
     "grade 02_memory_waste x.ipynb --seconds 0": "seconds is 0",
     "grade 02_memory_waste x.ipynb --jobs 0": "jobs is 0; it must be at least 1",
     "grade 02_memory_waste x.ipynb --out .": "out is .; it must be a new folder, or that of an",
-    "grade 02_memory_waste y.ipynb": "No such file or directory: 'y.ipynb'",
+    "grade 02_memory_waste y.ipynb": "no such file or folder: y.ipynb",
 }
 
 

@@ -63,7 +63,7 @@ def test_right_is_worth_all_wrong_a_part_and_empty_nothing() -> None:
     assert task_of(result, "merge").said.startswith("merge: not written yet.")
     assert "The notebook goes on" not in task_of(result, "merge").said
     assert task_of(result, "part_of").failed[0].diagnosis == (
-        "no cell of ada.ipynb gives an answer to `attempt`"
+        "the line with `attempt` below the answer is missing in ada.ipynb"
     )
 
 

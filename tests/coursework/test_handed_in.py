@@ -114,8 +114,11 @@ STUDENTS: dict[str, tuple[Files, str]] = {
         {"a.ipynb": BOOK, "b.ipynb": BOOK},
         "it has 2 notebooks, and only one counts",
     ),
-    "a report": ({"report.pdf": "x"}, "it must have a notebook or answers.py; it has report.pdf"),
-    "nothing": ({}, "it must have a notebook or answers.py; it has nothing"),
+    "a report": (
+        {"report.pdf": "x"},
+        "a submission needs a notebook or answers.py; it has report.pdf",
+    ),
+    "nothing": ({}, "a submission needs a notebook or answers.py; nothing was handed in"),
     "no bytes": ({"a.ipynb": ""}, "a.ipynb is empty"),
     "no bytes of answers": ({ANSWERS: " \n"}, "answers.py is empty"),
     "no notebook": ({"a.ipynb": "{}"}, "a.ipynb is not a notebook"),
@@ -149,7 +152,7 @@ def test_the_window_takes_no_notebook_and_needs_no_file_twice(tmp_path: Path) ->
     written(tmp_path / "bob", {"v1_window.py": "x", "window-2.py": "y"})
     ada, bob = found(tmp_path, name=SLIDING_WINDOW).values()
     assert ada.problem.startswith(
-        "it must have v1_window.py or v2_window.py or window.py; it has a"
+        "a submission needs v1_window.py or v2_window.py or window.py; it has a"
     )
     assert bob.files == {"v1_window.py": "x", "window.py": "y"}
 

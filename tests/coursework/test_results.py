@@ -43,17 +43,30 @@ def grade_of(student: str, *whys: str, **words: object) -> Grade:
 
 
 ADA, BOB = grade_of("Ada"), grade_of("Bob", "", "q is wrong", "q is wrong", "k\nis wrong")
-EVE = Grade("=Eve", "", (TaskGrade("add_token", 10, (case("one", "no file"),)),), "no file")
+NOTHING = tuple(TaskGrade(name, 10, (case("one", "no file"),)) for name in ("add_token", "merge"))
+EVE = Grade("=Eve", "", NOTHING, "no file")
 
 
 def test_points_are_one_row_per_student_for_a_spreadsheet(tmp_path: Path) -> None:
-    write_csv(tmp_path / "points.csv", [ADA, BOB, grade_of("=王", odd="_getframe", problem="-x")])
+    king = grade_of("=王", odd="_getframe", errors=("-x", "y"))
+    write_csv(tmp_path / "points.csv", [ADA, BOB, king, EVE])
     text = (tmp_path / "points.csv").read_text(encoding="utf-8-sig")
     head, *rows = csv.reader(text.splitlines())
     assert ",".join(head) == "student,add_token,merge,total,out of,by hand,file,problem,look at"
     assert rows[0] == ["Ada", "10.0", "10.0", "20.0", "20", "", "mine.ipynb", "", ""]
     assert rows[1][:4] == ["Bob", "10.0", "2.5", "12.5"]
-    assert rows[2] == ["'=王", "10.0", "10.0", "20.0", "20", "", "mine.ipynb", "'-x", "_getframe"]
+    assert rows[2] == [
+        "'=王",
+        "10.0",
+        "10.0",
+        "20.0",
+        "20",
+        "",
+        "mine.ipynb",
+        "'-x; y",
+        "_getframe",
+    ]
+    assert rows[3] == ["'=Eve", "", "", "", "20", "", "", "no file", ""]
 
 
 def test_feedback_has_the_notebooks_words_once_and_safe() -> None:
@@ -61,9 +74,10 @@ def test_feedback_has_the_notebooks_words_once_and_safe() -> None:
     assert text.startswith("# Bob: 12.5 of 20 points\n")
     assert "| `merge` | 2.5 of 10 | 1 of 4 |" in text
     assert (
-        "In cell 5 of your notebook, `attempt` says:\n\n````text\nmerge: not yet; ```\n````" in text
+        "In cell [5] of your notebook, `attempt` says:\n\n````text\nmerge: not yet; ```\n````"
+        in text
     )
-    assert "With other numbers, these cases fail: case_1, case_2, case_3." in text
+    assert "With other numbers, these cases fail: `case_1`, `case_2`, `case_3`." in text
     assert "q is wrong" not in text  # the notebook says what is wrong
     assert "## `add_token`" not in text
     assert "no file" in feedback(EVE, NAME, 7)
@@ -74,6 +88,7 @@ def test_feedback_says_what_only_other_numbers_show() -> None:
     text = feedback(
         Grade("Bob", "", (TaskGrade(task.task, 10, task.cases, 5, "right", True),)), NAME, 7
     )
+    assert "With other numbers it isn't right:" in text
     assert "case_1, case_2: q is wrong\ncase_3: k\nis wrong" in text
 
 
@@ -86,11 +101,11 @@ def test_what_is_wrong_with_several_tasks_is_said_once() -> None:
 def test_the_summary_has_the_distribution_and_the_most_frequent_mistakes() -> None:
     text = summary([ADA, BOB, BOB, EVE], NAME, 7)
     assert "not graded: =Eve: no file" in text
-    assert "Of 20 points: mean 15.0, median 12.5." in text
-    assert "| 12 to 14 | 2 | ██ |" in text
-    assert "| 18 to 20 | 1 | █ |" in text
+    assert "3 graded, of 20 points: mean 15.0, median 12.5." in text
+    assert "| 12 | 2 | ██ |" in text
+    assert "| 18 | 1 | █ |" in text
     assert "| `merge` | 5.0 of 10 | 1 | 0 |" in text
-    assert "| 2 | `merge` | out | case_1 | the usual reason |" in text
+    assert "| 2 | `merge` | out in case_1: the usual reason |" in text
 
 
 def test_junit_has_a_test_per_case_and_only_what_xml_has(tmp_path: Path) -> None:
@@ -143,7 +158,7 @@ def test_an_interrupted_run_goes_on_and_a_finished_one_is_never_overwritten(
     assert len(draws) == 1
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert main(words) == command.WRONG_COMMAND
-    assert "this one has the grades of another run" in capsys.readouterr().err
+    assert "has the grades of a finished run; name another folder" in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
@@ -156,10 +171,7 @@ def test_what_could_not_be_graded_is_named_and_in_the_exit_code(
         (tmp_path / name).write_text("x", encoding="utf-8")
     assert main(["grade", NAME, str(tmp_path)]) == command.SOME_NOT
     printed = capsys.readouterr()
-    assert (
-        "Not graded:\n  bob: it must have a notebook or answers.py; it has report.pdf"
-        in printed.err
-    )
+    assert "Not graded:\n  bob: a submission needs a notebook or answers.py" in printed.err
     assert "For the same numbers again: --draw " in printed.out
 
 

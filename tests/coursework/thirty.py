@@ -134,7 +134,9 @@ OUR_OWN = {
     "attempted twice": wrong("worst against", WRONG, TRY, TRY),
     "right, then wrong": wrong("worst against", OUTPUTS, TRY, WRONG, TRY),
     "a helper that comes too late": wrong("weights_of", USES, TRY, HELPER),
-    "no attempt": wrong("no cell of 05_online_softmax.ipynb gives an answer to `attempt`", OUTPUTS),
+    "no attempt": wrong(
+        "the line with `attempt` below the answer is missing in 05_online_softmax.ipynb", OUTPUTS
+    ),
     "exit": wrong("SystemExit", changed("raise SystemExit"), TRY),
     "an argument changed": wrong(
         "changed one of its arguments", changed("outs *= 1; outs[:] = 0"), TRY
