@@ -9,11 +9,12 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 
 from pa_tutorial.arguments import require
-from pa_tutorial.coursework.apart import AT_MOST, Apart, Limits
+from pa_tutorial.coursework.apart import AT_MOST, Apart, Limits, Ran
 from pa_tutorial.coursework.assignment import assignment, assignment_names
 from pa_tutorial.coursework.grades import Grade, graded
 from pa_tutorial.coursework.notebooks import write_notebooks
@@ -93,8 +94,9 @@ def graded_into(
         points = f"{its_grade.points:g} of {its_grade.out_of:g}"
         said = "not graded" if its_grade.problem else points
         print(f"{count} of {len(todo)}, {left:.0f} min left: {each.student}: {said}", flush=True)
+    grades = results.finish([each.digest for each in found])
     print(f"{results.out} is written: points.csv, summary.md, junit.xml and feedback.")
-    return results.finish([each.digest for each in found])
+    return grades
 
 
 def graded_apart(
@@ -105,10 +107,19 @@ def graded_apart(
     try:
         running = {pool.submit(apart.run, s, one.name, draw, limits): s for s in submissions}
         for future in as_completed(running):
-            yield running[future], graded(running[future], future.result(), one, draw)
+            yield running[future], grade_of(running[future], future, one, draw)
     finally:
         apart.stopped.set()
         pool.shutdown(cancel_futures=True)
+
+
+def grade_of(submission: Submission, future: Future[Ran], one: Assignment, draw: int) -> Grade:
+    """The grade of what has run; whatever goes wrong with one is said, and ends no other."""
+    try:
+        return graded(submission, future.result(), one, draw)
+    except Exception as error:
+        failed = replace(submission, problem=f"it can't be graded: {error!r:.300}")
+        return graded(failed, Ran(), one, draw)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -20,6 +20,7 @@ import psutil
 
 import pa_tutorial
 from pa_tutorial.arguments import require
+from pa_tutorial.coursework.report import MOST_SIGNS
 from pa_tutorial.coursework.submissions import Submission
 from pa_tutorial.exercises.saved_files import PLACE
 
@@ -30,7 +31,7 @@ UNSHARE = "unshare", "--user", "--map-current-user", "--pid", "--fork", "--kill-
 # The parent that a submission may end.
 KEEPER = sys.executable, "-I", "-c", "import subprocess, sys; subprocess.call(sys.argv[1:])"
 CHILD = sys.executable, "-P", "-m", "pa_tutorial.coursework.child"
-MOST_REPORTED = 2**26  # bytes
+MOST_REPORTED, MOST_OF_A_NAME = 2**26, 100  # bytes, letters of a task
 AT_MOST = 10  # times the limit of a cell, for a whole submission
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -76,25 +77,28 @@ class Ran:
     began: float = 0.0
     done: bool = False
 
-    def read(self, report: bytes) -> None:
-        """Lines that aren't ours are ignored, because the student's code can write there, too."""
+    def read(self, report: bytes, key: str) -> None:
+        """Lines without the key aren't ours: the student's code can write there, too."""
         before = dict(self.answers)
         for line in report.splitlines():
-            with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                self.take(**json.loads(line))
+            with suppress(Exception):  # whatever is in a line that isn't ours
+                words = json.loads(line)
+                if words.pop("key") == key:
+                    self.take(**words)
         for task, answer in before.items():  # the same again, perhaps not as far
             if self.answers[task].cell == answer.cell:
                 self.answers[task] = answer
 
     def take(self, task: str = "", cell: int | None = None, **words: Any) -> None:
         if task and cell is not None:
-            self.answers[task] = Answer(int(cell), str(words["said"]), words["is_right"] is True)
+            said = str(words["said"])[:MOST_SIGNS]
+            self.answers[task[:MOST_OF_A_NAME]] = Answer(int(cell), said, words["is_right"] is True)
         elif "case" in words:
             self.answers[task].cases[str(words["case"])] = words
         elif task:
-            self.answers[task].problem = str(words["problem"])
+            self.answers[task].problem = str(words["problem"])[:MOST_SIGNS]
         elif "error" in words:
-            self.errors[int(cell)] = str(words["error"])
+            self.errors[int(cell)] = str(words["error"])[:MOST_SIGNS]
         elif cell is not None:
             self.cell, self.began = int(cell), float(words["time"])
         self.done = self.done or words.get("done") is True
@@ -110,9 +114,10 @@ class Apart:
         """Run a submission. A cell that ends its process is left out in another one."""
         ran, skipped = Ran(done=bool(one.problem)), []
         job = {"assignment": assignment, "draw": draw, "cells": one.cells, **vars(limits)}
+        job["key"] = secrets.token_hex(16)
         end = time.monotonic() + AT_MOST * limits.seconds
         while not (ran.done or self.stopped.is_set() or time.monotonic() > end):
-            ran.read(self.run_once({**job, "skipped": skipped}, one.files, end))
+            ran.read(self.run_once({**job, "skipped": skipped}, one.files, end), job["key"])
             if ran.done or ran.cell in skipped:
                 break
             where = f" in cell {ran.cell}" if one.cells else ""
@@ -121,7 +126,7 @@ class Apart:
             skipped.append(ran.cell)
         return ran
 
-    def run_once(self, job: Mapping[str, Any], files: Mapping[str, str], end: float) -> bytes:
+    def run_once(self, job: Mapping[str, Any], files: Mapping[str, bytes], end: float) -> bytes:
         """What one process reports until it ends, or until `end`."""
         token = secrets.token_hex(16)
         with (
@@ -131,8 +136,9 @@ class Apart:
         ):
             own = Path(folder) / "submission"
             own.mkdir()
-            for name, text in files.items():
-                (own / name).write_bytes(text.encode(errors="replace"))
+            for path, data in files.items():
+                (own / path).parent.mkdir(parents=True, exist_ok=True)
+                (own / path).write_bytes(data)
             given.write(json.dumps(job).encode())
             given.seek(0)
             process = subprocess.Popen(
@@ -159,7 +165,7 @@ def environment(folder: str) -> dict[str, str]:
     """No pictures, one thread, and no files of the grader's account: all go to the folder."""
     own = dict.fromkeys(("TMPDIR", "IPYTHONDIR"), folder)
     quiet = {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return {**own, **quiet, PLACE: str(Path(folder) / "my_kernel")}
+    return {**own, **quiet, PLACE: "my_kernel"}  # beside the notebook
 
 
 @cache

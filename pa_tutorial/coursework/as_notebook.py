@@ -4,6 +4,7 @@ What a student's notebook gives to `attempt` is tried with other numbers at once
 that it uses are what they were; then the notebook goes on.
 """
 
+import asyncio
 import io
 import re
 import sys
@@ -11,8 +12,12 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 
+from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.compilerop import CachingCompiler
-from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import ExecutionResult
+from traitlets import Type
 from traitlets.config import Config
 
 from pa_tutorial import exercises
@@ -34,13 +39,34 @@ class CellNames(CachingCompiler):
         return f"<cell {number}>"
 
 
+class Shell(ZMQInteractiveShell):
+    """Jupyter's shell without its kernel: what it displays is printed as text."""
+
+    displayhook_class, display_pub_class = Type(DisplayHook), Type(DisplayPublisher)
+
+    def enable_gui(self, *_: object) -> None:
+        """For `%matplotlib inline`; there are no windows."""
+
+    def _showtraceback(self, *_: object) -> None:
+        """The grader says it."""
+
+
+class Printed(io.StringIO):
+    """What a cell prints, with what else code asks of standard output."""
+
+    encoding, name = "utf-8", "<stdout>"
+
+    def fileno(self) -> int:
+        return 1  # where nothing is kept
+
+
 class NotebookRun:
     """One run of a notebook, without pictures."""
 
     def __init__(self, report: Report, one: Assignment, draw: int) -> None:
         self.report, self.one, self.draw = report, one, draw
-        self.printed = io.StringIO()
-        self.shell = InteractiveShell.instance(config=QUIET)
+        self.printed, self.loop = Printed(), asyncio.new_event_loop()
+        self.shell = Shell.instance(config=QUIET)
         self.shell.compile = CellNames()
         self.shell.display_formatter.active_types = ["text/plain"]
         exercises.ON_ATTEMPT.append(self.try_fresh)
@@ -50,13 +76,22 @@ class NotebookRun:
         return {n: partial(self.run, n, c) for n, c in enumerate(cells, 1) if c is not None}
 
     def run(self, number: int, source: str) -> None:
-        self.shell.execution_count, self.printed = number, io.StringIO()
-        with redirect_stdout(self.printed), redirect_stderr(io.StringIO()):
-            done = self.shell.run_cell(source, store_history=True)
+        self.shell.execution_count, self.printed = number, Printed()
+        with redirect_stdout(self.printed), redirect_stderr(Printed()):
+            done = self.loop.run_until_complete(self.run_cell(source))
         if error := done.error_before_exec or done.error_in_exec:
             self.report.say_error(error)
         if "matplotlib.pyplot" in sys.modules:
             sys.modules["matplotlib.pyplot"].close("all")
+
+    async def run_cell(self, source: str) -> ExecutionResult:
+        """As a kernel does it, whose loop is running."""
+        given = {"store_history": True, "transformed_cell": source}
+        try:
+            given["transformed_cell"] = self.shell.transform_cell(source)
+        except Exception:
+            given["preprocessing_exc_tuple"] = sys.exc_info()
+        return await self.shell.run_cell_async(source, **given)
 
     def try_fresh(self, name: str, function: Callable, is_right: bool) -> None:
         """Try an answer with other numbers, right after its verdict."""

@@ -103,7 +103,7 @@ def graded(one: Submission, ran: Ran, of: Assignment, draw: int) -> Grade:
     errors = tuple(printable(ran.errors[cell]) for cell in sorted(ran.errors))
     tasks = tuple(graded_task(task, one, ran, of, draw) for task in of.tasks)
     problem = one.problem
-    if one.cells and not problem and not any(task.cell for task in tasks):
+    if one.cells and not (problem or errors or any(task.cell for task in tasks)):
         problem = f"no task was answered: {tasks[0].failed[0].diagnosis}"
     return Grade(one.student, one.file, tasks, problem, errors, one.odd)
 
@@ -127,19 +127,26 @@ def graded_task(task: Task, one: Submission, ran: Ran, of: Assignment, draw: int
 
 def why_none(task: Task, one: Submission, ran: Ran, of: Assignment) -> str:
     """Why there is no answer to a task: no attempt, or an error in its cell or before."""
+    errors = [ran.errors[cell] for cell in sorted(ran.errors)]
     if not one.cells:
-        return next(iter(ran.errors.values()), "its process ended before this task")
-    attempt = re.compile(rf"""attempt\(\s*["']{task.name}["']""")
-    if not any(attempt.search(cell or "") for cell in one.cells):
-        others = sorted(ran.answers.keys() - {task.name for task in of.tasks})
-        instead = f"; it answers {', '.join(others)}" if others else ""
-        missing = "the line with `attempt` below the answer is missing"
-        return f"{missing} in {one.file}{instead}"
+        return errors[0] if errors else "its process ended before this task"
+    attempt = rf"""attempt\(\s*["']{task.name}["']"""
     names = "|".join(function for _, function in task.places)
-    own = re.compile(rf"{attempt.pattern}|def ({names})\b")
-    cells = sorted(ran.errors, key=lambda n: (not own.search(one.cells[n - 1] or ""), n))
-    why = ran.errors[cells[0]] if cells else "its process ended before"
-    return f"`attempt` was never reached: {why}"
+    about = re.compile(rf"{attempt}|def ({names})\b")
+    own = [
+        n
+        for n in sorted(ran.errors)
+        if 1 <= n <= len(one.cells) and about.search(one.cells[n - 1] or "")
+    ]
+    if own:
+        return f"`attempt` got no answer: {ran.errors[own[0]]}"
+    first = f"; the first error: {errors[0]}" if errors else ""
+    if any(re.search(attempt, cell or "") for cell in one.cells):
+        return f"`attempt` got no answer of yours{first}"
+    others = sorted(ran.answers.keys() - {task.name for task in of.tasks})
+    instead = f"; it answers {', '.join(others)}" if others else ""
+    missing = "the line with `attempt` below the answer is missing"
+    return f"{missing} in {one.file}{instead or first}"
 
 
 @cache

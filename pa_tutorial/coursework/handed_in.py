@@ -4,16 +4,14 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
-from zipfile import Path as ZipPath
+from zipfile import ZipFile, ZipInfo
 
 from pa_tutorial.printing import printable
 
-Place = Path | ZipPath  # a file or folder, on disk or in a zip
-Thing = tuple[str, Place]  # with its name, without what a platform puts before it
 MOST_BYTES = 2**23  # of a file; a notebook contains its figures
 MOST_ZIPPED = 2**30  # of the zip of a class
-DEPTH = 3  # how many folders deep a student's files may be
+MOST_FILES, DEPTH = 2_000, 6  # in a student's zip or folder, and how many folders deep
+LONGEST_NAME = 150
 IGNORED = re.compile(r"\.|__MACOSX$|__pycache__$|Thumbs\.db$|desktop\.ini$")
 # What Moodle, Blackboard and Canvas put before the name of a student's file.
 PLATFORMS = (
@@ -22,6 +20,31 @@ PLATFORMS = (
     re.compile(r"(?P<student>[^_]+(?:_LATE)?_\d+)_\d+_(?P<file>.+)"),
 )
 ENDINGS = (".ipynb", ".py", ".zip")
+
+
+class Zipped:
+    """A file or folder in a zip, with what we need of a Path."""
+
+    def __init__(self, name: str, archive: ZipFile, info: ZipInfo | None = None) -> None:
+        self.name, self.archive, self.info = name, archive, info
+        self.inside: dict[str, Zipped] = {}
+
+    def is_dir(self) -> bool:
+        return self.info is None
+
+    def is_file(self) -> bool:
+        return self.info is not None
+
+    def iterdir(self) -> Iterable["Zipped"]:
+        return self.inside.values()
+
+    def read(self, most: int) -> bytes:
+        with self.archive.open(self.info) as file:
+            return file.read(most)
+
+
+Place = Path | Zipped
+Thing = tuple[str, Place]  # with its name, without what a platform puts before it
 
 
 def students_in(
@@ -35,7 +58,7 @@ def students_in(
     """
     if not path.exists():
         raise OSError(f"no such file or folder: {path}")
-    name, place = path.resolve().name, opened(path)
+    name, place = path.resolve().name, opened(path, MOST_ZIPPED)
     inside = things_in(place)
     while len(inside) == 1 and inside[0][1].is_dir():  # a zip of a folder
         ((name, place),) = inside
@@ -45,18 +68,19 @@ def students_in(
         return
     students: dict[str, list[Thing]] = {}
     for full_name, thing in inside:
-        (student, file), things = parted(full_name), things_in(opened(thing))
-        students.setdefault(student, []).extend(things or [(file, thing)])
+        student, file = parted(full_name)
+        students.setdefault(student, []).extend(inside_of(thing) or [(file, thing)])
     yield from students.items()
 
 
 def parted(name: str) -> tuple[str, str]:
     """The student and the file, from a name that a platform or the lecturer has given."""
+    plain = printable(name).replace("\n", " ")
     for pattern in PLATFORMS:
-        if match := pattern.fullmatch(name):
-            return printable(match["student"]), printable(match["file"] or name)
-    ending = Path(name).suffix
-    return printable(name.removesuffix(ending) if ending in ENDINGS else name), printable(name)
+        if match := pattern.fullmatch(plain):
+            return match["student"], match["file"] or plain
+    ending = Path(plain).suffix
+    return plain.removesuffix(ending) if ending in ENDINGS else plain, plain
 
 
 def things_in(place: Place) -> list[Thing]:
@@ -65,32 +89,60 @@ def things_in(place: Place) -> list[Thing]:
     return sorted(((p.name, p) for p in inside if not IGNORED.match(p.name)), key=lambda t: t[0])
 
 
-def files_in(things: Iterable[Thing], depth: int = DEPTH, folder: str = "") -> dict[str, Place]:
-    """path -> file, of all files in some folders and zips."""
+def inside_of(thing: Place) -> list[Thing]:
+    """What a student's folder or zip has; nothing for a file, or if it can't be read."""
+    try:
+        return things_in(opened(thing))
+    except OSError:
+        return []
+
+
+def files_of(things: Sequence[Thing]) -> dict[str, Place]:
+    """path -> file, of all that a student has handed in, in folders and zips too."""
     found: dict[str, Place] = {}
-    for name, thing in things:
-        place = opened(thing)
-        if place.is_dir() and depth:
-            found |= files_in(things_in(place), depth - 1, f"{folder}{printable(name)}/")
-        elif place.is_file():
-            found[f"{folder}{printable(name)}"] = place
+    for path, place in flat(things, DEPTH, ""):
+        if len(path) > LONGEST_NAME or len(found) == MOST_FILES:
+            raise ValueError(f"it has too many files, or too long a name: {path:.60}")
+        found[path] = place
     return found
 
 
-def opened(place: Place) -> Place:
-    """The inside of a zip; anything else as it is."""
+def flat(things: Iterable[Thing], depth: int, folder: str) -> Iterator[tuple[str, Place]]:
+    for name, thing in things:
+        place, plain = opened(thing), folder + printable(name).replace("\n", " ")
+        if place.is_dir() and depth:
+            yield from flat(things_in(place), depth - 1, f"{plain}/")
+        elif place.is_file():
+            yield plain, place
+
+
+def opened(place: Place, most: int = MOST_BYTES) -> Place:
+    """The inside of a zip; anything else, or what can't be opened, as it is."""
     if not (place.is_file() and place.name.lower().endswith(".zip")):
         return place
     try:
-        return ZipPath(ZipFile(io.BytesIO(bytes_of(place, MOST_ZIPPED))))
-    except BadZipFile:
+        archive = ZipFile(io.BytesIO(bytes_of(place, most)))
+    except Exception:  # a broken zip raises many kinds
         return place
+    root = Zipped(place.name, archive)
+    for info in archive.infolist():
+        *folders, name = info.filename.replace("\\", "/").split("/")
+        folder = root
+        for part in folders:
+            if part not in ("", ".", ".."):
+                folder = folder.inside.setdefault(part, Zipped(part, archive))
+        if name and folder.is_dir():
+            folder.inside[name] = Zipped(name, archive, info)
+    return root
 
 
 def bytes_of(place: Place, most: int = MOST_BYTES) -> bytes:
     """Raises ValueError for a file that is too large."""
-    with place.open("rb") as file:
-        data = file.read(most + 1)
+    if isinstance(place, Zipped):
+        data = place.read(most + 1)
+    else:
+        with place.open("rb") as file:
+            data = file.read(most + 1)
     if len(data) > most:
         raise ValueError(f"{place.name} has more than {most:,} bytes")
     return data

@@ -1,4 +1,4 @@
-"""What the process of a submission says to the grader: lines of JSON.
+"""What the process of a submission says to the grader: lines of JSON, each with a `key`.
 
 cell, time                 a cell begins; of a folder, 0 imports its files
 cell, error                it ended with an error
@@ -35,14 +35,18 @@ def without_references(trials: Sequence[Trial]) -> list[Trial]:
 class Report:
     """Writes to what was standard output; what a student's code prints there is discarded."""
 
-    def __init__(self, seconds: float) -> None:
-        """seconds: the time limit of a cell"""
+    def __init__(self, key: str, seconds: float) -> None:
+        """
+        key      of the lines: what else is written there isn't ours
+        seconds  the time limit of a cell
+        """
+        self.key = key
         self.channel: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         self.cell, self.seconds = 0, seconds
 
     def say(self, **words: object) -> None:
-        print(json.dumps(words), file=self.channel, flush=True)
+        print(json.dumps({**words, "key": self.key}), file=self.channel, flush=True)
 
     def say_cell(self, number: int) -> None:
         self.cell = number

@@ -11,6 +11,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from html import escape as html_escape
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -21,6 +22,7 @@ from pa_tutorial.coursework.grades import Grade, TaskGrade, from_data
 
 JOURNAL, SUMMARY = "graded.jsonl", "summary.md"
 MOST_ROWS, MOST_LETTERS = 20, 200  # of the most frequent mistakes
+MOST_OF_A_NAME = 80  # of a student, in the name of a file
 BARS = 10  # of the distribution
 NO_FILE_NAME = re.compile(r'[<>:"/\\|?*\s]+|\.$')
 NO_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -51,7 +53,9 @@ class Results:
         require(assignment == before[0], "assignment", assignment, f"{before[0]}, as before")
         require(draw in (None, before[1]), "draw", draw, f"{before[1]}, as before")
         self.draw = before[1]
-        self.grades = {line["digest"]: from_data(line["grade"]) for line in lines}
+        for line in lines:
+            with suppress(KeyError, TypeError):  # it is none of ours
+                self.grades.setdefault(line["digest"], from_data(line["grade"]))
 
     def write_line(self, data: Mapping[str, Any]) -> None:
         with self.journal.open("a", encoding="utf-8") as file:
@@ -64,16 +68,16 @@ class Results:
     def finish(self, digests: Sequence[str]) -> list[Grade]:
         """Write everything else, and at last the summary, which says that the run has finished."""
         grades = [self.grades[digest] for digest in digests]
+        write_csv(self.out / "points.csv", grades)
+        write_junit(self.out / "junit.xml", grades)
         (self.out / "feedback").mkdir(exist_ok=True)
         names: Counter[str] = Counter()
         for grade in grades:
-            name = NO_FILE_NAME.sub("_", grade.student)
+            name = NO_FILE_NAME.sub("_", grade.student)[:MOST_OF_A_NAME]
             names[name.lower()] += 1  # some systems see no difference
             number = f"_{names[name.lower()]}" if names[name.lower()] > 1 else ""
             text = feedback(grade, self.assignment, self.draw)
             (self.out / "feedback" / f"{name}{number}.md").write_text(text, encoding="utf-8")
-        write_csv(self.out / "points.csv", grades)
-        write_junit(self.out / "junit.xml", grades)
         text = summary(grades, self.assignment, self.draw)
         (self.out / SUMMARY).write_text(text, encoding="utf-8")
         return grades
@@ -116,8 +120,9 @@ def as_cell(text: str) -> str:
 
 def feedback(grade: Grade, assignment: str, draw: int) -> str:
     """For the student, in Markdown."""
-    lines = [f"# {grade.student}: {grade.points:g} of {grade.out_of:g} points", ""]
-    lines += [f"Assignment `{assignment}`. Graded: {grade.file or 'nothing'}.", ""]
+    student, file = escape(grade.student), escape(grade.file) or "nothing"
+    lines = [f"# {student}: {grade.points:g} of {grade.out_of:g} points", ""]
+    lines += [f"Assignment `{assignment}`. Graded: {file}.", ""]
     if grade.problem:
         return "\n".join([*lines, in_fence(grade.problem), ""])
     lines += ["| task | points | cases |", "| --- | --- | --- |"]
@@ -155,6 +160,11 @@ def words_about(task: TaskGrade) -> str:
     return f"{verdict}\n\n{others}"
 
 
+def escape(text: str) -> str:
+    """Without HTML and links: a name may have anything in it."""
+    return html_escape(text, quote=False).replace("[", "\\[").replace("](", "\\](")
+
+
 def in_fence(text: str) -> str:
     """A student's text, which may have a fence of its own."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
@@ -167,11 +177,15 @@ def summary(grades: Sequence[Grade], assignment: str, draw: int) -> str:
     counted = [grade for grade in grades if not grade.problem]
     lines = [f"# {assignment}: {len(grades)} submissions", ""]
     lines += [f"- draw {draw}: `--draw {draw}` gives the same numbers again"]
-    lines += [f"- not graded: {g.student}: {one_line(g.problem)}" for g in grades if g.problem]
-    lines += [f"- to look at: {g.student}: {g.odd}" for g in grades if g.odd]
+    lines += [f"- not graded: {words_of(g.student, g.problem)}" for g in grades if g.problem]
+    lines += [f"- to look at: {words_of(g.student, g.odd)}" for g in grades if g.odd]
     if counted:
         lines += ["", *distribution(counted), "", *by_task(counted), "", *mistakes(counted)]
     return "\n".join(lines) + "\n"
+
+
+def words_of(student: str, words: str) -> str:
+    return escape(f"{student}: {one_line(words)}")
 
 
 def distribution(grades: Sequence[Grade]) -> Iterator[str]:
@@ -206,7 +220,7 @@ def mistakes(grades: Sequence[Grade]) -> Iterator[str]:
     yield from ("What was wrong first, by number of students:", "")
     yield from ("| students | task | wrong |", "| --- | --- | --- |")
     for (task, words), count in first.most_common(MOST_ROWS):
-        yield f"| {count} | `{task}` | {words} |"
+        yield f"| {count} | `{task}` | {escape(words)} |"
 
 
 def one_line(text: str) -> str:

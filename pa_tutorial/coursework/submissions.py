@@ -9,13 +9,15 @@ from pathlib import Path, PurePosixPath
 
 import nbformat
 
-from pa_tutorial.coursework.handed_in import Place, Thing, bytes_of, files_in, students_in
+from pa_tutorial.coursework.handed_in import Place, Thing, bytes_of, files_of, parted, students_in
 from pa_tutorial.exercises.tasks import Assignment
 
 COPY = re.compile(r"( ?\(\d+\)|[-_ ]\d+)$")  # answers (1), answers-1: as browsers name a file
+MOST_BESIDE = 2**26  # bytes of all files beside a notebook
 # A lecturer reads what has these: it may look where a grade is made, or at our answers.
 ODD = re.compile(
-    r"_getframe|\bgc\.get_|\bctypes\b|\bsettrace\b|\bkill(?:pg)?\(|ON_ATTEMPT|\.solution\b"
+    r"_getframe|f_locals|tb_frame|\bgc\.get_|\bctypes\b|\bsettrace\b|\bkill(?:pg)?\("
+    r"|/proc/|os\.write\b|sys\.modules|ON_ATTEMPT|EXERCISES\b|exercises_of\b|\bnamed\(|\.solution\b"
     r"|pa_tutorial\.(?:coursework|checks\.oracle|exercises\.(?:pages|import_module|\d+_\w+))"
 )
 
@@ -26,26 +28,28 @@ class Submission:
 
     file     what of it is graded
     cells    the code cells of a notebook; None for one that isn't run
-    files    name -> text of Python files
+    files    path -> bytes: Python files, or all that lay beside a notebook
     problem  why there is nothing to run; "" if there is
     """
 
     student: str
     file: str = ""
     cells: tuple[str | None, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
     problem: str = ""
 
     @property
     def odd(self) -> str:
         """What in its code a lecturer should look at."""
-        text = "\n".join([*filter(None, self.cells), *self.files.values()])
-        return " ".join(dict.fromkeys(ODD.findall(text)))
+        python = (data for path, data in self.files.items() if path.endswith(".py"))
+        texts = [*filter(None, self.cells), *(data.decode(errors="replace") for data in python)]
+        return " ".join(dict.fromkeys(ODD.findall("\n".join(texts))))
 
     @property
     def digest(self) -> str:
         """The same when an interrupted run goes on, unless the submission has changed."""
-        parts = self.student, self.file, self.cells, dict(self.files), self.problem
+        files = [(path, sha256(data).hexdigest()) for path, data in self.files.items()]
+        parts = self.student, self.file, self.cells, files, self.problem
         return sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -58,6 +62,7 @@ def find_submissions(paths: Sequence[Path], one: Assignment) -> list[Submission]
 
     def is_one(names: Sequence[str]) -> bool:
         is_alone = len(names) == 1 and names[0].endswith((".ipynb", ".py"))
+        is_alone = is_alone and parted(names[0])[1] == names[0]  # not a platform's
         return is_alone or any(meant(name, one) for name in names)
 
     found: dict[str, Submission] = {}
@@ -79,13 +84,13 @@ def meant(name: str, one: Assignment) -> str:
 def read(student: str, things: Sequence[Thing], one: Assignment) -> Submission:
     """Whatever is wrong with a submission is said in its `problem`."""
     try:
-        files = files_in(things)
+        files = files_of(things)
         if notebook := notebook_of(files, one):
-            beside = {name: text_of(p) for name, p in python_beside(notebook, files).items()}
-            return Submission(student, notebook, cells_of(notebook, files[notebook]), beside)
+            cells = cells_of(notebook, files[notebook])
+            return Submission(student, notebook, cells, beside_notebook(notebook, files))
         return plain_submission(student, files, one)
     except Exception as error:  # there is no end to what a zip or a notebook may raise
-        words = str(error) if type(error) in (ValueError, OSError) else repr(error)
+        words = str(error) if type(error) is ValueError else f"it can't be read: {error!r}"
         return Submission(student, problem=f"{words:.300}")
 
 
@@ -109,12 +114,25 @@ def plain_submission(student: str, files: Mapping[str, Place], one: Assignment) 
     first = min(named, key=lambda path: path.count("/"))
     require_text(first, files[first])
     beside = python_beside(first, files)
-    texts = {name: text_of(place) for name, place in beside.items() if not meant(name, one)}
+    mine = {name: bytes_of(place) for name, place in beside.items() if not meant(name, one)}
     for wanted in one.starter:
         copies = sorted(name for name in beside if meant(name, one) == wanted)
         if copies:  # of answers.py and answers (1).py, the first
-            texts[wanted] = text_of(beside[wanted if wanted in copies else copies[0]])
-    return Submission(student, first, (), texts)
+            mine[wanted] = bytes_of(beside[wanted if wanted in copies else copies[0]])
+    return Submission(student, first, (), mine)
+
+
+def beside_notebook(notebook: str, files: Mapping[str, Place]) -> dict[str, bytes]:
+    """path, from the notebook's folder on -> bytes, of whatever else lies in that folder."""
+    folder, found = PurePosixPath(notebook).parent, {}
+    for path in map(PurePosixPath, files):
+        if path.is_relative_to(folder) and path.suffix != ".ipynb":
+            found[str(path.relative_to(folder))] = bytes_of(files[str(path)])
+            if sum(map(len, found.values())) > MOST_BESIDE:
+                raise ValueError(
+                    f"the files beside {notebook} have more than {MOST_BESIDE:,} bytes"
+                )
+    return found
 
 
 def python_beside(path: str, files: Mapping[str, Place]) -> dict[str, Place]:

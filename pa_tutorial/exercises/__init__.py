@@ -73,7 +73,8 @@ def attempt(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     if blank := all_blanks().get(name):
         from pa_tutorial.exercises.blank_verdict import go_on
 
-        goes_on, is_theirs = go_on(blank, function), not is_ours(function)
+        goes_on, function = go_on(blank, function)
+        is_theirs = not is_ours(function)
     else:
         goes_on, is_theirs = _shown(named(name), function)
     for told in ON_ATTEMPT if is_theirs else ():

@@ -149,13 +149,13 @@ def says_more(words: str) -> bool:
     return "and no end: " in words or "does not know" in words
 
 
-def go_on(blank: Blank, function: Callable) -> Callable:
-    """Print the verdict. Returns the function if it is right; else the one that the reader has
-    saved, or ours."""
+def go_on(blank: Blank, function: Callable) -> tuple[Callable, Callable]:
+    """Print the verdict. Returns the function if it is right, else the one that the reader has
+    saved, or ours; and which one the verdict is on."""
     name, craft = blank.function, blank.craft
     if is_ours(function):
         print(f"{name}: still ours.")
-        return craft.ours_of(blank, function)
+        return craft.ours_of(blank, function), function
     found = judged(blank, function)
     saved = craft.saved_of(blank, function) if found.words else None
     if found.words == UNWRITTEN and saved is not None:
@@ -167,11 +167,11 @@ def go_on(blank: Blank, function: Callable) -> Callable:
         print(f"{name}: {found.words}\nThe notebook goes on with {whose}.")
         if found.words == UNWRITTEN:
             show_goal(blank, is_drawn)
-        return saved or craft.ours_of(blank, function)
+        return saved or craft.ours_of(blank, function), function
     print(f"{name}: right in all {len(blank.trials())} cases. The notebook goes on with yours.")
     if line := beside_right(blank, function, found.trial):
         print(in_its_own_lines(line, blank, function))
-    return function
+    return function, function
 
 
 def draw(blank: Blank, function: Callable, found: Judged) -> bool:

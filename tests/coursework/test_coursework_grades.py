@@ -34,7 +34,8 @@ posix = pytest.mark.needs("POSIX")
 
 def grade_of(*cells: str, limits: Limits = LIMITS, **files: str) -> Grade:
     """The grade of a notebook with these cells."""
-    one = Submission("ada", "ada.ipynb", (START, *cells), files)
+    beside = {name: text.encode() for name, text in files.items()}
+    one = Submission("ada", "ada.ipynb", (START, *cells), beside)
     return graded(one, Apart().run(one, NAME, DRAW, limits), ONE, DRAW)
 
 
@@ -136,6 +137,37 @@ TRICKS = {
     "forks": "import os\nif os.fork() == 0:\n    import time; time.sleep(600)",
     "sleeps": "import time\ntime.sleep(2)",
 }
+SAYS = r"""
+import os
+
+for number in range(3, 40):
+    try:
+        if os.readlink(f"/proc/self/fd/{{number}}").startswith("/tmp"):
+            os.write(number, b"\n" + {line!r} + b"\n")
+    except OSError:
+        pass
+"""
+# lines that no process of ours reports
+LINES = (
+    b'{"task": "merge", "cell": Infinity, "said": "", "is_right": true}',
+    b'{"cell": 1, "time": 1' + b"0" * 400 + b"}",
+    b'{"cell": 1000, "error": "x"}',
+    b'{"task": "merge_outputs", "cell": 4, "said": "", "is_right": true, "problem": ""}',
+    b'{"task": "' + b"x" * 10**6 + b'", "cell": 1, "said": "", "is_right": true}',
+)
+
+
+@rest
+@posix
+def test_a_line_in_the_report_that_is_not_ours_changes_nothing() -> None:
+    says = "".join(SAYS.format(line=line) for line in LINES)
+    result = grade_of(WRONG, TRY, says, "import threading, time", THREAD)
+    assert task_of(result).points == worth(WRONG)
+    assert result.errors == ()
+
+
+# it goes on for longer than the process of its notebook
+THREAD = "threading.Thread(target=time.sleep, args=(600,)).start()"
 NOTHING = "zeros", "comparison"  # its results are wrong, or its own attempt raises an error
 MARKS = {"forks": posix}
 
@@ -269,8 +301,39 @@ def test_code_may_be_moved_to_other_files_and_none_takes_the_place_of_a_library(
     files = {"own.py": f"{START}\n{OUTPUTS}", "torch.py": "raise ValueError"}
     assert task_of(grade_of("from own import merge_outputs", TRY, **files)).points == 10
     files[ANSWERS] = "from own import merge_outputs"
-    one = Submission("ada", ANSWERS, (), files)
+    one = Submission("ada", ANSWERS, (), {name: text.encode() for name, text in files.items()})
     assert graded(one, Apart().run(one, NAME, DRAW, LIMITS), ONE, DRAW).points == 10
+
+
+@rest
+def test_a_saved_answer_that_a_stub_goes_on_with_counts() -> None:
+    save = "from pa_tutorial.exercises.my_pages import save_pages\nsave_pages(merge)"
+    merge = named("merge")
+    result = task_of(grade_of(merge.source, save, f"{merge.stub}\n\n{tried('merge')}"), "merge")
+    assert (result.points, result.right) == (10, True)
+    assert result.said.startswith("merge, as you saved it: right in all")
+
+
+@rest
+def test_one_that_can_not_be_graded_ends_no_other(tmp_path: Path, monkeypatch) -> None:
+    from pa_tutorial.coursework import __main__ as command
+
+    def run(self: Apart, one: Submission, *_: object) -> apart.Ran:
+        if one.student == "bob":
+            raise OverflowError("too much")
+        return apart.Ran(done=True)
+
+    monkeypatch.setattr(Apart, "run", run)
+    for name in ("ada", "bob", "eve"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ANSWERS).write_text("x = 1", encoding="utf-8")
+    found = command.find_submissions([tmp_path], ONE)
+    grades = [grade for _, grade in command.graded_apart(found, ONE, DRAW, LIMITS, 2)]
+    assert {grade.student: grade.problem for grade in grades} == {
+        "ada": "",
+        "bob": "it can't be graded: OverflowError('too much')",
+        "eve": "",
+    }
 
 
 @rest

@@ -125,6 +125,11 @@ STUDENTS: dict[str, tuple[Files, str]] = {
     "no text": ({"a.ipynb": b"\0\1"}, "a.ipynb is not a notebook"),
     "no code": ({"a.ipynb": EMPTY}, "a.ipynb has no code"),
     "a large file": ({"a.ipynb": " " * (MOST_BYTES + 1)}, "a.ipynb has more than 8,388,608 bytes"),
+    "a name that is too long": ({"a" * 151 + ".txt": "x"}, "too long a name: aaa"),
+    "a zip of old Windows": ({"a.zip": zipped({"hw\\answers.py": "x"})}, "hw/answers.py"),
+    "a zip that leads outside": ({"a.zip": zipped({"/../answers.py": "x"})}, "answers.py"),
+    "a zip with an empty name": ({"a.zip": zipped({"//x": "", "b/a.ipynb": BOOK})}, "b/a.ipynb"),
+    "a zip in a zip": ({"a.zip": zipped({"b.zip": zipped({ANSWERS: "x"})})}, "b.zip/answers.py"),
     "a broken zip": ({"a.zip": b"PK but not really"}, "it has a.zip"),
 }
 
@@ -136,7 +141,7 @@ def test_what_a_student_hands_in_is_read_or_named(what: str, tmp_path: Path) -> 
     written(tmp_path / "bob", {ANSWERS: "x"})
     one = found(tmp_path)["ada"]
     assert wanted in (one.problem or one.file)
-    assert bool(one.problem) == (wanted not in files)
+    assert bool(one.problem) != one.file.endswith(wanted)
 
 
 def test_a_folder_is_read_as_editors_write_it_without_tests_and_settings(tmp_path: Path) -> None:
@@ -144,7 +149,7 @@ def test_a_folder_is_read_as_editors_write_it_without_tests_and_settings(tmp_pat
     written(tmp_path, dict.fromkeys(("test_tasks.py", "conftest.py", ANSWERS), text))
     (tmp_path / "folder.py").mkdir()
     (one,) = find_submissions([tmp_path], ONE)
-    assert (one.student, one.file, one.files) == (tmp_path.name, ANSWERS, {ANSWERS: "x = 1\n"})
+    assert (one.student, one.file, one.files) == (tmp_path.name, ANSWERS, {ANSWERS: text})
 
 
 def test_the_window_takes_no_notebook_and_needs_no_file_twice(tmp_path: Path) -> None:
@@ -154,7 +159,7 @@ def test_the_window_takes_no_notebook_and_needs_no_file_twice(tmp_path: Path) ->
     assert ada.problem.startswith(
         "a submission needs v1_window.py or v2_window.py or window.py; it has a"
     )
-    assert bob.files == {"v1_window.py": "x", "window.py": "y"}
+    assert bob.files == {"v1_window.py": b"x", "window.py": b"y"}
 
 
 def test_two_students_of_one_name_are_two(tmp_path: Path) -> None:
@@ -169,3 +174,25 @@ def test_a_cell_for_one_machine_only_does_not_run_and_counts(tmp_path: Path) -> 
     cells = [new_code_cell("x = 1", metadata={"tags": ["live"]}), new_code_cell("y = 2")]
     written(tmp_path, {"ada.ipynb": nbformat.writes(new_notebook(cells=cells))})
     assert find_submissions([tmp_path], ONE)[0].cells == (None, "y = 2")
+
+
+def test_a_class_of_one_keeps_the_students_name(tmp_path: Path) -> None:
+    written(tmp_path, {"Ada Lovelace_12_assignsubmission_file_mine.ipynb": BOOK})
+    assert {name: one.file for name, one in found(tmp_path).items()} == {
+        "Ada Lovelace_12": "mine.ipynb"
+    }
+
+
+def test_what_lies_beside_a_notebook_comes_along(tmp_path: Path) -> None:
+    beside = {"mylib/__init__.py": "", "mylib/util.py": "x = 1", "zero.json": "0"}
+    written(tmp_path / "ada" / "work", {"a.ipynb": BOOK, **beside})
+    written(tmp_path / "bob", {"a.ipynb": BOOK})
+    ada, _ = find_submissions([tmp_path], ONE)
+    assert ada.files == {path: text.encode() for path, text in beside.items()}
+
+
+def test_the_walks_own_notebooks_have_nothing_to_look_at() -> None:
+    for path in sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9]*.ipynb")):
+        cells = nbformat.read(path, as_version=4).cells
+        one = Submission("ada", cells=tuple(c.source for c in cells if c.cell_type == "code"))
+        assert one.odd == "", path

@@ -96,6 +96,14 @@ OF_THE_ISSUE = {
         "class ns: zero = 1\nfor lib in [ns]: lib.zero = 0", changed("m = m + ns.zero"), TRY
     ),
     "exec": right(f"exec({OUTPUTS!r})", TRY),
+    "inline figures": right(f"%matplotlib inline\n%autosave 60\n{OUTPUTS}", TRY),
+    "a loop that runs": right(
+        "import asyncio, sys\nx = 'ü'.encode(sys.stdout.encoding)\n"
+        "task = asyncio.create_task(asyncio.sleep(0, 0))",
+        "zero = await task",
+        changed("m = m + zero"),
+        TRY,
+    ),
     "王": right(OUTPUTS, TRY, file="王.ipynb"),
     "one folder too deep": right(OUTPUTS, TRY, file="homework/week 3/mine.ipynb"),
     "a copy's name": Handed(frozenset({BLANK, EXERCISE}), files=(("answers (1).py", plain()),)),
