@@ -14,10 +14,15 @@ from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.calls import AnswerError, require_written
 from pa_tutorial.checks.cases import CASES as PROBLEMS
-from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.grading import graded, require_tensor, require_tensors, whole_numbers
+from pa_tutorial.exercises.grading import (
+    bounds_for,
+    graded,
+    require_tensor,
+    require_tensors,
+    whole_numbers,
+)
 from pa_tutorial.exercises.random_inputs import reseeded, seeded_torch
 from pa_tutorial.paging.layouts import VllmLayout
 
@@ -384,7 +389,7 @@ def the_oracle(problem: DecodeProblem, draw: int) -> np.ndarray:
 
 
 def bound_of(problem: DecodeProblem, draw: int) -> float:
-    return bounds_of(problem.id)["out"]
+    return bounds_for(problem.id, draw)["out"]
 
 
 PROBLEMS_TRIED = [PROBLEMS[f"decode/{name}"] for name in STEPS]

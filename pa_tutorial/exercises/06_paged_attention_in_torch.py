@@ -13,10 +13,9 @@ from pa_tutorial.attention.step import DecodeStep
 from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.calls import AnswerError, checked, require_written, tensors_of
 from pa_tutorial.checks.cases import CASES as PROBLEMS
-from pa_tutorial.checks.comparing import bounds_of
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.checks.running import Trial
-from pa_tutorial.exercises.grading import graded, require_tensor, require_tensors
+from pa_tutorial.exercises.grading import bounds_for, graded, require_tensor, require_tensors
 from pa_tutorial.exercises.random_inputs import reseeded, seeded_torch
 
 Lens = tuple[int, ...]
@@ -282,7 +281,7 @@ def the_oracle(problem: DecodeProblem, draw: int) -> np.ndarray:
 
 
 def bound_of(problem: DecodeProblem, draw: int) -> float:
-    return bounds_of(problem.id)["out"]
+    return bounds_for(problem.id, draw)["out"]
 
 
 SHOWN_TRIALS = graded(

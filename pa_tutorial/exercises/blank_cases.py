@@ -12,11 +12,12 @@ from torch import Tensor
 
 from pa_tutorial.checks.calls import AnswerError
 from pa_tutorial.checks.cases import CASES
-from pa_tutorial.checks.comparing import Comparison, bounds_of, compare
+from pa_tutorial.checks.comparing import Comparison, compare
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.checks.running import Trial
 from pa_tutorial.exercises import function_cases as by_itself
 from pa_tutorial.exercises.function_cases import MOST_TURNS
+from pa_tutorial.exercises.grading import bounds_for
 from pa_tutorial.exercises.our_kernels import BACKENDS
 from pa_tutorial.exercises.ours import require_theirs
 from pa_tutorial.exercises.random_inputs import reseeded
@@ -72,9 +73,10 @@ def kernel_trials(file: str, name: str, draw: int, beside: Functions) -> list[Tr
         return by_itself.slot_trials(draw)
     cases = OF_FILE[file] + (GRADED if draw else ())
     problems = [reseeded(CASES[f"decode/{case}"], draw) for case in cases]
-    trials = [KernelCase(file, problem, file, name, beside).trial() for problem in problems]
+    each = (KernelCase(file, problem, file, name, beside, draw) for problem in problems)
+    trials = [case.trial() for case in each]
     if file == "v1" and name == "sum_values":
-        trials.append(KernelCase("v2", problems[0], file, name, beside).trial())
+        trials.append(KernelCase("v2", problems[0], file, name, beside, draw).trial())
     return by_itself.with_trials_of(file, name, draw, beside, trials)
 
 
@@ -87,10 +89,11 @@ class KernelCase:
     file: str
     name: str
     beside: Functions
+    draw: int
 
     @property
     def bounds(self) -> Mapping[str, float]:
-        return bounds_of(self.problem.id)
+        return bounds_for(self.problem.id, self.draw)
 
     def launched(self, answer: Callable | None) -> CudaLaunch | PartitionedLaunch:
         return launch_of(self.kernel, self.problem, with_answer(self.beside, self.file, answer))

@@ -61,6 +61,18 @@ def graded(
     return trials
 
 
+# With other numbers than the notebook's, a right answer may round worse than any that the bounds
+# were measured on; a largest score near 0 most of all.
+ROOM, ROOM_OF_QK_MAX = 5, 100
+
+
+def bounds_for(case_id: str, draw: int) -> dict[str, float]:
+    """The bounds of the stages, with room for another draw."""
+    room = {"qk_max": ROOM_OF_QK_MAX} if draw else {}
+    usual = ROOM if draw else 1
+    return {name: bound * room.get(name, usual) for name, bound in bounds_of(case_id).items()}
+
+
 def name_of(expected: Callable) -> str:
     return getattr(expected, "__name__", "our solution").replace("_", " ")
 
@@ -84,7 +96,7 @@ def on_steps(
     def by_name(out: Any) -> Mapping[str, Any]:
         return out if isinstance(out, Mapping) else {"out": out}
 
-    def trial(case: DecodeProblem) -> Trial:
+    def trial(case: DecodeProblem, draw: int) -> Trial:
         source = name_of(expected) if expected else "the oracle"
         given = without_expected(case)
         return Trial(
@@ -93,14 +105,14 @@ def on_steps(
             meaning=(meanings or {}).get(case.name, case.meaning),
             run=lambda answer: by_name(run(answer, given)),
             references={source: lambda: by_name((expected or DecodeProblem.expected)(case))},
-            bounds=bounds_of(case.id) if bound is None else {"out": bound},
+            bounds=bounds_for(case.id, draw) if bound is None else {"out": bound},
             axes=axes or case.axes,
             problem=None if axes else case,
         )
 
     def trials(draw: int) -> list[Trial]:
         steps = (CASES[f"decode/{c}"] if isinstance(c, str) else c for c in cases)
-        return [trial(reseeded(case, draw)) for case in steps]
+        return [trial(reseeded(case, draw), draw) for case in steps]
 
     return trials
 
