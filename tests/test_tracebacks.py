@@ -33,7 +33,7 @@ def test_notebook_shows_the_readers_lines_and_the_message_or_all_on_request(full
         assert said.count("\n") == 3
 
 
-HAVE_IT = "PagingError", "KernelFileError", "MyKernelError"
+HAVE_IT = "PagingError", "KernelFileError", "MyKernelError", "AnswerError"
 
 
 def test_every_exception_of_ours_that_a_reader_meets_is_shown_in_few_lines() -> None:
