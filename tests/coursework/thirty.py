@@ -1,4 +1,4 @@
-"""Thirty submissions of one assignment, right and wrong in unusual ways.
+"""Some thirty submissions of one assignment, right and wrong in unusual ways.
 
 python -m tests.coursework.thirty write CLASS 100    a class of a hundred of them
 python -m tests.coursework.thirty run                what attempt says of each in Jupyter itself
