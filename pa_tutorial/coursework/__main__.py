@@ -83,17 +83,19 @@ def graded_into(
     results: Results, found: Sequence[Submission], one: Assignment, limits: Limits, jobs: int
 ) -> list[Grade]:
     """The grades of a class, written to a folder; what an interrupted run had graded is kept."""
-    todo = [each for each in found if each.digest not in results.grades]
-    if len(todo) < len(found):
-        print(f"{len(found) - len(todo)} of {len(found)} were graded before.", flush=True)
+    ungraded = [each for each in found if each.digest not in results.grades]
+    if len(ungraded) < len(found):
+        print(f"{len(found) - len(ungraded)} of {len(found)} were graded before.", flush=True)
     start = time.monotonic()
-    every = graded_apart(todo, one, results.draw, limits, jobs)
+    every = graded_apart(ungraded, one, results.draw, limits, jobs)
     for count, (each, its_grade) in enumerate(every, 1):
         results.add(each.digest, its_grade)
-        left = (time.monotonic() - start) / count * (len(todo) - count) / 60
+        left = (time.monotonic() - start) / count * (len(ungraded) - count) / 60
         points = f"{its_grade.points:g} of {its_grade.out_of:g}"
         said = "not graded" if its_grade.problem else points
-        print(f"{count} of {len(todo)}, {left:.0f} min left: {each.student}: {said}", flush=True)
+        print(
+            f"{count} of {len(ungraded)}, {left:.0f} min left: {each.student}: {said}", flush=True
+        )
     grades = results.finish([each.digest for each in found])
     print(f"{results.out} is written: points.csv, summary.md, junit.xml and feedback.")
     return grades

@@ -3,7 +3,7 @@
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -85,12 +85,9 @@ class Grade:
     def out_of(self) -> float:
         return sum(task.out_of for task in self.tasks)
 
-    def as_data(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def from_data(data: Mapping[str, Any]) -> Grade:
-    """A grade, from what `as_data` and JSON have made of it."""
+    """A grade, from what `asdict` and JSON have made of it."""
     tasks = (
         TaskGrade(**{**task, "cases": tuple(CaseResult(**case) for case in task["cases"])})
         for task in data["tasks"]

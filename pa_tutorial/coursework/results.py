@@ -11,6 +11,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from html import escape as html_escape
 from pathlib import Path
 from statistics import mean, median
@@ -63,7 +64,7 @@ class Results:
 
     def add(self, digest: str, grade: Grade) -> None:
         self.grades[digest] = grade
-        self.write_line({"digest": digest, "grade": grade.as_data()})
+        self.write_line({"digest": digest, "grade": asdict(grade)})
 
     def finish(self, digests: Sequence[str]) -> list[Grade]:
         """Write everything else, and at last the summary, which says that the run has finished."""

@@ -20,7 +20,8 @@ from pa_tutorial.coursework.grades import Grade, TaskGrade, graded
 from pa_tutorial.coursework.plain import write_folder
 from pa_tutorial.coursework.results import NO_FILE_NAME
 from pa_tutorial.coursework.submissions import Submission
-from pa_tutorial.exercises import EXERCISES, named
+from pa_tutorial.exercises import EXERCISES, exercises_of, named
+from pa_tutorial.exercises.needs import needs_of
 from pa_tutorial.printing import printable
 from tests.coursework.thirty import NAME, OUTPUTS, START, THIRTY, TRY, WRONG, tried, write_class
 
@@ -135,7 +136,6 @@ TRICKS = {
     "writes": WRITES,
     "deletes": DELETES,
     "forks": "import os\nif os.fork() == 0:\n    import time; time.sleep(600)",
-    "sleeps": "import time\ntime.sleep(2)",
 }
 SAYS = r"""
 import os
@@ -201,6 +201,7 @@ ENDS = {
     "os._exit(0)": ("the process ended in cell 4", 10),
     "raise SystemExit": ("it raised SystemExit", 1),
     "torch.ones(10**10)": ("memory", 1),
+    "__import__('time').sleep(600)": ("the process ended in cell 4, 15 s after it began", 10),
     "while True: pass": ("stopped after 10 s in cell 3, line 9: it does not end", 10),
     "pow(7, 10**9)": ("the process ended in cell 4, 15 s after it began", 10),
 }
@@ -338,11 +339,15 @@ def test_one_that_can_not_be_graded_ends_no_other(tmp_path: Path, monkeypatch) -
 
 @rest
 def test_a_blank_is_judged_among_the_others_of_its_notebook() -> None:
-    """A right function isn't right beside another one that it doesn't fit: the notebook says so."""
-    exp_from = named("exp_from").source.replace("exp_from(score", "exp_from(score, *, base")
-    result = grade_of(exp_from, named("add_token").source, tried("add_token"))
-    task = task_of(result, "add_token")
-    assert task.right == (task.points == 10)
+    """A right `free` isn't right with a `release` that nobody has tried: the notebook says so."""
+    name, release = "03_blocks_and_block_tables", named("release")
+    start = f"{needs_of(exercises_of(name))}\n\nfrom pa_tutorial.exercises import attempt"
+    cells = start, release.wrong[0].made_in(release.source), named("free").source, tried("free")
+    one, of = Submission("ada", "ada.ipynb", cells), assignment(name)
+    task = task_of(graded(one, Apart().run(one, name, DRAW, LIMITS), of, DRAW), "free")
+    assert task.said.startswith("free: right by itself; with your `release`, not yet.")
+    assert task.points < 10
+    assert not task.right
 
 
 @rest

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -117,7 +118,7 @@ def test_junit_has_a_test_per_case_and_only_what_xml_has(tmp_path: Path) -> None
 
 
 def test_a_grade_comes_back_from_the_journal_as_it_was() -> None:
-    assert from_data(json.loads(json.dumps(BOB.as_data()))) == BOB
+    assert from_data(json.loads(json.dumps(asdict(BOB)))) == BOB
 
 
 def run_of(monkeypatch: pytest.MonkeyPatch, ends: str = "") -> list[str]:
