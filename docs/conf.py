@@ -13,7 +13,7 @@ extensions = ["myst_nb", "sphinx_copybutton", "walk_pages"]
 root_doc = "README"
 include_patterns = ["*.md", "notebooks/*"]
 include_patterns += ["pa_tutorial/**/README.md", "simt/README.md", "simt/*/README.md"]
-include_patterns += ["tests/README.md"]
+include_patterns += ["tests/README.md", "pa_tutorial/exercises/window/TASKS.md"]
 
 nb_execution_mode = "off"
 nb_merge_streams = True

@@ -24,10 +24,17 @@ ON_MONDAY = re.compile(r"for (\w+), ([^;.]+)[;.]")  # "for Triton, 00, 03 to 06 
 RANGE = re.compile(r"\b(\d\d)(?: to (\d\d))?\b")
 
 MAIN = range(17)
+WINDOW = "pa_tutorial/exercises/window/TASKS"
 TREES = {
     "The main path": MAIN,
     "Side trips": range(20, 28),
-    "To look things up": ["notebooks/QUESTIONS", "notebooks/INDEX", "notebooks/*", "COURSE"],
+    "To look things up": [
+        "notebooks/QUESTIONS",
+        "notebooks/INDEX",
+        "notebooks/*",
+        "COURSE",
+        WINDOW,
+    ],
     "The packages": ["pa_tutorial/*/README", "simt/README", "simt/*/README", "tests/README", "C*"],
 }
 

@@ -35,10 +35,12 @@ TASKS = (
 
 
 def sliding_window(name: str) -> Assignment:
+    page = Path(__file__).with_name("TASKS.md").read_text(encoding="utf-8")
+    title, _, text = page.partition("\n\n")
     return Assignment(
         name=name,
-        title="Change the kernel on Monday: a sliding window",
-        text=Path(__file__).with_name("TASKS.md").read_text(encoding="utf-8"),
+        title=title.removeprefix("# "),
+        text=text,
         tasks=TASKS,
         starter=starter_texts(),
         solution=solution_texts(),
