@@ -24,17 +24,12 @@ ON_MONDAY = re.compile(r"for (\w+), ([^;.]+)[;.]")  # "for Triton, 00, 03 to 06 
 RANGE = re.compile(r"\b(\d\d)(?: to (\d\d))?\b")
 
 MAIN = range(17)
+LOOKED_UP = ["notebooks/QUESTIONS", "notebooks/INDEX", "notebooks/*"]
 WINDOW = "pa_tutorial/exercises/window/TASKS"
 TREES = {
     "The main path": MAIN,
     "Side trips": range(20, 28),
-    "To look things up": [
-        "notebooks/QUESTIONS",
-        "notebooks/INDEX",
-        "notebooks/*",
-        "COURSE",
-        WINDOW,
-    ],
+    "To look things up": [*LOOKED_UP, "COURSE", WINDOW],
     "The packages": ["pa_tutorial/*/README", "simt/README", "simt/*/README", "tests/README", "C*"],
 }
 

@@ -98,11 +98,24 @@ def test_the_command_prints_what_the_simulators_page_shows() -> None:
     assert re.sub(times, "… s in", printed) == re.sub(times, "… s in", shown)
 
 
-@each_document
-def test_every_link_leads_somewhere(path: Path) -> None:
+def files_linked_in(path: Path) -> list[Path]:
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", text(path), flags=re.DOTALL)
     links = re.findall(r"\]\(([^)\s#]+)[^)\s]*\)", prose)
-    assert not [link for link in links if "://" not in link and not (path.parent / link).exists()]
+    return [path.parent / link for link in links if "://" not in link]
+
+
+@each_document
+def test_every_link_leads_somewhere(path: Path) -> None:
+    assert not [file for file in files_linked_in(path) if not file.exists()]
+
+
+def test_the_site_has_every_page_that_a_page_links_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """test_site.py builds it, in `make test-all` only."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    patterns = runpy.run_path(str(ROOT / "docs" / "conf.py"))["include_patterns"]
+    pages = {page.resolve() for pattern in patterns for page in ROOT.glob(pattern)}
+    linked = {file.resolve() for path in DOCUMENTS for file in files_linked_in(path)}
+    assert not {file for file in linked if file.suffix in (".md", ".ipynb")} - pages
 
 
 ROOMS = [page for page in READMES if (page.parent / "__init__.py").exists()]
