@@ -10,7 +10,7 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
-pytestmark = pytest.mark.rest("test_microscope_page.py; test_readmes.py follows the links of INDEX")
+pytestmark = pytest.mark.rest("test_microscope_page.py; test_readmes.py looks for its pages")
 ROOT = Path(__file__).parent.parent
 
 pytest.importorskip("myst_nb", reason="Sphinx builds the site: an optional extra")
