@@ -30,6 +30,7 @@ except ImportError:  # Windows
     resource = None
 
 MEGABYTE = 2**20
+GRACE = 5.0  # seconds, at least, from an interrupt to the end of the process
 MOST_IN_A_FILE = 2**34  # bytes; 24 has a cache of more than 2**31 elements in one, with gaps
 Step = Callable[[], None]
 
@@ -67,7 +68,8 @@ def limited(seconds: float) -> Iterator[None]:
     timer = threading.Timer(seconds, _thread.interrupt_main)
     timer.daemon = True
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        faulthandler.dump_traceback_later(1.5 * seconds, exit=True, file=nowhere)
+        end = seconds + max(0.5 * seconds, GRACE)
+        faulthandler.dump_traceback_later(end, exit=True, file=nowhere)
         timer.start()
         try:
             yield

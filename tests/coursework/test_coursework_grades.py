@@ -69,6 +69,14 @@ def test_right_is_worth_all_wrong_a_part_and_empty_nothing() -> None:
     )
 
 
+def test_an_error_ends_its_cell_before_a_traceback_is_drawn() -> None:
+    """IPython would call this method, which here takes for ever."""
+    error = "class Slow(Exception):\n    def _render_traceback_(self):\n        while True: pass"
+    result = grade_of(f"{error}\n\nraise Slow('so')", OUTPUTS, TRY, limits=Limits(seconds=3))
+    assert result.errors == ("Slow in cell 2, line 5: so",)
+    assert not task_of(result).failed
+
+
 def test_what_does_not_end_is_stopped_and_the_next_cell_runs() -> None:
     start = time.monotonic()
     result = grade_of("while True:\n    pass", OUTPUTS, TRY, limits=Limits(seconds=3))
