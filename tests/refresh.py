@@ -17,7 +17,7 @@ from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.exercises.blank import blanks_of
 from pa_tutorial.exercises.cells import fill
 from pa_tutorial.printing import print_anything
-from pa_tutorial.viz.__main__ import FIGURES, PAGES
+from pa_tutorial.viz.__main__ import FIGURES, MOVING, PAGES
 from pa_tutorial.viz.bill import RECORDING
 from pa_tutorial.viz.style import svg
 from tests.lost_changes import lost_changes, lost_names
@@ -53,6 +53,8 @@ def make_figure(file: str) -> str:
     before = path.read_bytes()
     if path.suffix == ".html":
         PAGES[path.stem]().save_html(path)
+    elif path.stem in MOVING:
+        path.write_text(MOVING[path.stem](), encoding="utf-8")
     else:
         path.write_bytes(svg(FIGURES[path.stem]()))
     return "" if path.read_bytes() == before else "redrawn"

@@ -15,7 +15,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from pa_tutorial.printing import print_anything
-from pa_tutorial.viz import cpu_measured, engine_figures, many_devices, style, walk
+from pa_tutorial.viz import cpu_measured, engine_figures, many_devices, moving, style, walk
 from pa_tutorial.viz.paged_panes import reference_microscope
 from simt.microscope import Microscope
 
@@ -27,6 +27,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "distributed_heads": many_devices.draw_heads,
     "under_the_microscope": lambda: reference_microscope().picture(),
 }
+MOVING: dict[str, Callable[[], str]] = {"paging": moving.draw_moving_pages}
 PAGES: dict[str, Callable[[], Microscope]] = {"microscope": reference_microscope}
 
 
@@ -65,6 +66,8 @@ def write_all(out: Path) -> None:
         figure = draw()
         (out / f"{name}.svg").write_bytes(style.svg(figure))
         (out / f"{name}.png").write_bytes(style.png(figure))
+    for name, draw in MOVING.items():
+        (out / f"{name}.svg").write_text(draw(), encoding="utf-8")
     for name, make in PAGES.items():
         make().save_html(out / f"{name}.html")
 

@@ -10,7 +10,7 @@ import pytest
 
 from pa_tutorial.viz import __main__ as viz
 from pa_tutorial.viz import style, walk
-from pa_tutorial.viz.__main__ import FIGURES, PAGES
+from pa_tutorial.viz.__main__ import FIGURES, MOVING, PAGES
 from tests.same_output import require_same
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def test_committed_page_is_what_the_code_writes_and_small(name: str, tmp_path: P
 
 
 def test_every_file_in_figures_is_drawn_by_code_and_shown_by_a_page() -> None:
-    drawn = {*(f"{name}.svg" for name in FIGURES), *(f"{name}.html" for name in PAGES)}
+    drawn = {f"{name}.svg" for name in FIGURES | MOVING} | {f"{name}.html" for name in PAGES}
     patterns = ("*.md", "notebooks/*.md", "pa_tutorial/**/README.md")
     pages = [page for pattern in patterns for page in ROOT.glob(pattern)]
     linked = re.compile(r"\]\((?:\.\./)*figures/([\w.]+)\)")
@@ -64,6 +64,7 @@ def test_slides_are_pictures_of_notebooks_and_figures_of_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(viz, "FIGURES", {"map": walk.draw_map})
+    monkeypatch.setattr(viz, "MOVING", {})
     monkeypatch.setattr(viz, "PAGES", {})
     monkeypatch.setattr("sys.argv", ["viz"])
     monkeypatch.chdir(tmp_path)
