@@ -1,4 +1,4 @@
-"""The moving picture says what notebook 00's server does, at every moment and when it stands still."""
+"""The moving picture shows what notebook 00's server does, also when it stands still."""
 
 import re
 from pathlib import Path
@@ -58,12 +58,11 @@ def test_words_of_a_still_are_those_of_the_last_frame_and_true(picture) -> None:
         running, waiting = int(run.num_running[last]), int(run.num_waiting[last])
         counts.append(f"{running} at once, {400 - running - waiting} finished")
     assert texts == {moving.ARRIVED, *counts}
-    assert counts[0].startswith("8 ") and "serves 8 requests" in moving.TITLE
-    assert counts[1].startswith("36 ") and "36 in pages" in moving.TITLE
+    assert [count.split()[0] for count in counts] == re.findall(r"\d+", moving.TITLE)
 
 
 def test_nothing_moves_for_a_reader_who_asked_for_no_motion(picture) -> None:
-    before, asked, rules = picture.find(f"{SVG}style").text.partition(
-        "@media(prefers-reduced-motion"
-    )
-    assert asked and "animation" in rules and "animation" not in before
+    rules = picture.find(f"{SVG}style").text
+    always, _, if_wanted = rules.partition("@media(prefers-reduced-motion:no-preference)")
+    assert "animation" not in always
+    assert "animation" in if_wanted
