@@ -16,8 +16,10 @@ import nbformat
 from pa_tutorial.exercises import EXERCISES
 from pa_tutorial.exercises.blank import blanks_of
 from pa_tutorial.exercises.cells import fill
+from pa_tutorial.exercises.in_a_picture import draw_blank_to_right
 from pa_tutorial.printing import print_anything
-from pa_tutorial.viz.__main__ import FIGURES, MOVING, PAGES
+from pa_tutorial.viz.__main__ import FIGURES as OF_VIZ
+from pa_tutorial.viz.__main__ import MOVING, PAGES
 from pa_tutorial.viz.bill import RECORDING
 from pa_tutorial.viz.style import svg
 from tests.lost_changes import lost_changes, lost_names
@@ -25,6 +27,7 @@ from tests.run_notebooks import NOTEBOOKS, execute, keep
 from tests.same_output import made_here
 
 FOLDER = Path(__file__).parent.parent / "figures"
+FIGURES = OF_VIZ | {"blank_to_right": draw_blank_to_right}
 
 
 def cells_of(path: Path) -> list[dict]:

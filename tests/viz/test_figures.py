@@ -10,7 +10,8 @@ import pytest
 
 from pa_tutorial.viz import __main__ as viz
 from pa_tutorial.viz import style, walk
-from pa_tutorial.viz.__main__ import FIGURES, MOVING, PAGES
+from pa_tutorial.viz.__main__ import MOVING, PAGES
+from tests.refresh import FIGURES
 from tests.same_output import require_same
 
 ROOT = Path(__file__).parents[2]
