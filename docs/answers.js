@@ -12,5 +12,5 @@ document.addEventListener("DOMContentLoaded", () => {
     folds.forEach((fold) => { fold.open = open; });
     button.textContent = title();
   });
-  article.prepend(button);
+  article.querySelector("h1").before(button);
 });

@@ -23,12 +23,12 @@ KERNEL = ("@cuda.jit", "@triton.jit")
 ON_MONDAY = re.compile(r"for (\w+), ([^;.]+)[;.]")  # "for Triton, 00, 03 to 06 and 24;"
 RANGE = re.compile(r"\b(\d\d)(?: to (\d\d))?\b")
 
-MAIN = range(17)
+MAIN, SIDE_TRIPS = range(17), range(20, 28)
 LOOKED_UP = ["notebooks/QUESTIONS", "notebooks/INDEX", "notebooks/*"]
 WINDOW = "pa_tutorial/exercises/window/TASKS"
 TREES = {
     "The main path": MAIN,
-    "Side trips": range(20, 28),
+    "Side trips": SIDE_TRIPS,
     "To look things up": [*LOOKED_UP, "COURSE", WINDOW],
     "The packages": ["pa_tutorial/*/README", "simt/README", "simt/*/README", "tests/README", "C*"],
 }

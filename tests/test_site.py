@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
@@ -64,23 +65,84 @@ def page(browser, site: Path) -> Iterator:
     assert not wrong
 
 
+def test_the_front_page_leads_into_the_walk_by_the_ways_of_the_readme(page, site: Path) -> None:
+    page.goto((site / "index.html").as_uri())
+    assert page.locator("a.begin").get_attribute("href") == "notebooks/00_start_here.html"
+    readme = (site.parents[0] / "html" / "README.html").read_text(encoding="utf-8")
+    listed = page.locator("p.list").evaluate_all("all => all.map((list) => list.innerText)")
+    numbers = [re.findall(r"\b(\d\d) ·", text) for text in listed]
+    assert numbers[0] == ["00", "07", "09", "10", "11", "12"]  # to watch it
+    assert numbers[1] == [f"{number:02}" for number in range(16)]  # to write it
+    assert all("00, 03 to" in readme and kernel[0] == "00" for kernel in numbers[2:])
+    frame = page.frame_locator("iframe.microscope")
+    before = frame.locator(".sentence").inner_text()
+    frame.locator(".microscope").press("ArrowRight")
+    assert frame.locator(".sentence").inner_text() != before
+
+
+def test_a_notebook_says_where_it_stands_and_leads_on(page, site: Path) -> None:
+    page.goto((site / "notebooks/10_query_and_key.html").as_uri())
+    assert page.locator("nav.place a[aria-current]").inner_text() == "10"
+    assert page.locator("nav.place a").count() == 17
+    assert "09_warps" in page.locator("a.prev-page").get_attribute("href")
+    assert "11_softmax" in page.locator("a.next-page").get_attribute("href")
+
+
+def test_a_shared_link_has_a_title_a_sentence_and_a_picture(site: Path) -> None:
+    for path in [site / "index.html", *site.glob("notebooks/*.html")]:
+        text = path.read_text(encoding="utf-8")
+        told = dict(re.findall(r'<meta property="og:(\w+)" content="([^"]*)">', text))
+        assert told.keys() == {"title", "description", "type", "image"}, path.name
+        assert len(told["description"].split()) >= 5, path.name
+        assert (site / told["image"]).is_file()
+
+
 def test_pages_of_notebooks_fit_a_telephone(page, site: Path) -> None:
-    for path in [site / "README.html", *site.glob("notebooks/*.html")]:
+    for path in [site / "index.html", site / "README.html", *site.glob("notebooks/*.html")]:
         page.goto(path.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path.name
+
+
+# What is wider than the text, and can't be scrolled to.
+CUT = """() => {
+    const overflow = (one) => getComputedStyle(one).overflowX;
+    const scrolls = (one) => one && one.tagName !== "ARTICLE" &&
+        (["auto", "scroll"].includes(overflow(one)) || scrolls(one.parentElement));
+    const seen = [...document.querySelectorAll("article *")].filter((one) => !scrolls(one));
+    const boxes = seen.map((one) => [one.outerHTML.slice(0, 80), one.getBoundingClientRect()]);
+    return boxes.filter(([, box]) => box.width && (box.left < 0 || box.right > innerWidth + 1));
+}"""
 
 
 @pytest.mark.parametrize("width", [*range(360, 1921, 120), 1008, 1009, 1135, 1312, 1313, 1439])
 def test_nothing_is_cut_at_any_width(page, site: Path, width: int) -> None:
     """The text ends where the contents begin, and these end where the window does."""
     page.set_viewport_size({"width": width, "height": 900})
-    page.goto((site / "notebooks/10_query_and_key.html").as_uri())
-    text, contents = (page.locator(name).bounding_box() for name in (".content", ".toc-drawer"))
-    assert text["x"] >= 0
-    assert text["x"] + text["width"] <= width
+    for theme, name in product(("light", "dark"), ("index", "notebooks/10_query_and_key")):
+        page.emulate_media(color_scheme=theme)
+        page.goto((site / f"{name}.html").as_uri())
+        assert not page.evaluate(CUT), f"{name}, {theme}"
+        text = page.locator(".content").bounding_box()
+        assert text["x"] >= 0
+        assert text["x"] + text["width"] <= width
+    contents = page.locator(".toc-drawer").bounding_box()
     if contents["x"] < width:  # in a narrow window they are a drawer, outside of it
         assert text["x"] + text["width"] <= contents["x"]
         assert contents["x"] + contents["width"] <= width
+
+
+@pytest.mark.parametrize("width", [360, 400, 1366])
+def test_a_button_keeps_away_from_the_title(page, site: Path, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto((site / "notebooks/10_query_and_key.html").as_uri())
+    button, title, theme = (
+        page.locator(name).bounding_box()
+        for name in ("button.answers", "article h1", ".theme-toggle-content")
+    )
+    assert button["y"] + button["height"] + 4 <= title["y"]
+    if theme:  # in a wide window it is at the top right of the text
+        below = button["y"] >= theme["y"] + theme["height"]
+        assert below or button["x"] + button["width"] <= theme["x"]
 
 
 def test_the_microscope_steps_in_a_page_and_its_lanes_can_be_read(page, site: Path) -> None:
