@@ -14,6 +14,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from pa_tutorial.checks.progress import HIDDEN
+from pa_tutorial.coursework.notebooks import METADATA
 from pa_tutorial.exercises import named
 from pa_tutorial.exercises.my_kernel import PLACE
 from pa_tutorial.kernels.cpu.kernel import COMPILING
@@ -26,11 +27,6 @@ from tests.warm_kernels import start_kernel
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 CELL_TIMEOUT = 300  # seconds
 NOT_THERE = "nowhere/my_kernel"  # a reader's own is left alone
-
-METADATA = {
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
-}
 
 
 def execute(path: Path) -> NotebookNode:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent
+KERNELS = "etc/ipython/ipython_kernel_config.py"  # for the kernels of an environment
 BUILD = "from setuptools import build_meta as b; b.build_wheel('dist'); b.build_sdist('dist')"
 
 
@@ -70,8 +71,10 @@ def test_the_wheel_of_the_simulator_has_its_code_and_a_licence_and_nothing_else(
 @pytest.mark.rest
 def test_the_wheel_has_both_packages_and_the_source_package_everything(built) -> None:
     names, code = names_in_wheel(built), code_of_the_simulator()
+    data = {name for name in names if ".data/data/" in name}
+    assert [name.partition(".data/data/")[2] for name in data] == [KERNELS]
     assert {name for name in names if name.startswith(("simt/", "pytest_simt/"))} == code
-    others = {name for name in names - code if ".dist-info/" not in name}
+    others = {name for name in names - code - data if ".dist-info/" not in name}
     assert {name.partition("/")[0] for name in others} == {"pa_tutorial"}
     assert others >= {name for name in tracked() if name.startswith("pa_tutorial/")}
     with tarfile.open(*built.glob("*.tar.gz")) as files:

@@ -22,6 +22,21 @@ The grader runs the whole notebook from top to bottom, in a folder of its own, a
 give to `attempt` with other numbers. So keep the lines with `attempt`, and before you hand in, \
 run all once more: *Kernel, Restart Kernel and Run All Cells*."""
 
+# What JupyterLab itself writes when the kernel starts. If it finds anything else, it marks the
+# notebook as unsaved as soon as it is open.
+METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {
+        "codemirror_mode": {"name": "ipython", "version": 3},
+        "file_extension": ".py",
+        "mimetype": "text/x-python",
+        "name": "python",
+        "nbconvert_exporter": "python",
+        "pygments_lexer": "ipython3",
+        "version": "3",  # etc/ipython/ipython_kernel_config.py
+    },
+}
+
 
 def student_notebook(name: str) -> NotebookNode:
     """Text, stub and attempt of every exercise."""
@@ -57,8 +72,7 @@ def _notebook(name: str, groups: list[list[NotebookNode]]) -> NotebookNode:
     needed = f"{needs_of(exercises_of(name))}\n\nfrom pa_tutorial.exercises import attempt"
     rules = new_markdown_cell(RULES.format(number=name[:2]), id="rules")
     cells = [rules, new_code_cell(needed, id="imports"), *chain(*groups)]
-    kernel = {"name": "python3", "language": "python", "display_name": "Python 3"}
-    return new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    return new_notebook(cells=cells, metadata=nbformat.from_dict(METADATA))
 
 
 def write_notebooks(name: str, students: Path, instructors: Path) -> None:

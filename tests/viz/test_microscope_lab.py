@@ -1,7 +1,8 @@
-"""The microscope in a running JupyterLab, in a real browser."""
+"""The microscope and the notebooks in a running JupyterLab, in a real browser."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,12 +30,31 @@ READY = """() => {
   const session = panel?.sessionContext?.session;
   return panel?.sessionContext?.isReady && session?.kernel?.status === "idle";
 }"""
+# Opens notebooks with the kernel that runs, and saves them untouched. Returns which were unsaved.
+UNSAVED = """async paths => {
+  const { id, name } = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  const open = args => jupyterapp.commands.execute("docmanager:open", args);
+  const unsaved = [];
+  for (const path of paths) {
+    const panel = await open({ path, kernel: { id, name } });
+    await panel.context.ready;
+    await panel.sessionContext.ready;
+    const { kernel } = panel.sessionContext.session;
+    await Promise.all([kernel.info, kernel.spec]);
+    await new Promise(noted => setTimeout(noted, 100));  // in the notebook
+    if (panel.context.model.dirty) unsaved.push(path);
+    await panel.context.save();
+    panel.dispose();
+  }
+  return unsaved;
+}"""
 OPTIONS = {
     "ServerApp.port": 0,  # any that is free
     "ServerApp.ip": "127.0.0.1",
     "LabApp.default_url": "/lab/tree/look.ipynb",
 }
-MAKEFILE = (Path(__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 NEWS = re.search(r"labextension disable .*\$\(NEWS\)$", MAKEFILE, re.M)[0].split()[:2]
 NEWS += ["--level=user", re.search(r"^NEWS +:= (.*)$", MAKEFILE, re.M)[1]]
 
@@ -47,7 +67,14 @@ def lab(tmp_path: Path, chromium_path: str) -> Iterator[str]:
     nbformat.write(notebook, tmp_path / "look.ipynb")
     command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root"]
     command += ["--expose-app-in-browser", *(f"--{name}={of}" for name, of in OPTIONS.items())]
-    folders = "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_WORKSPACES_DIR"
+    folders = [
+        "JUPYTER_CONFIG_DIR",
+        "JUPYTER_RUNTIME_DIR",
+        "JUPYTERLAB_WORKSPACES_DIR",
+        "IPYTHONDIR",
+    ]
+    # This checkout's, which pip installs for all kernels of an environment.
+    shutil.copytree(ROOT / "etc" / "ipython", tmp_path / "IPYTHONDIR" / "profile_default")
     own = {name: str(tmp_path / name) for name in folders} | {"SIMT_STATIC": ""}
     subprocess.run([sys.executable, "-m", "jupyter", *NEWS], env=os.environ | own, check=True)
     piped = {"stderr": subprocess.PIPE, "encoding": "utf-8"}
@@ -79,3 +106,23 @@ def test_the_microscope_works_in_jupyterlab(browser, lab: str) -> None:
     assert "news" not in " ".join(page.locator(".Toastify__toast").all_inner_texts())
     page.close()
     assert errors == []
+
+
+@pytest.mark.rest
+def test_a_notebook_that_is_only_opened_does_not_change(browser, lab: str, tmp_path: Path) -> None:
+    """Would catch: metadata or a format that JupyterLab replaces, so that readers are asked to save
+    what they didn't change, and git shows it."""
+    committed = sorted((ROOT / "notebooks").glob("*.ipynb"))[::6]  # all have the same metadata
+    copies = [Path(shutil.copy(path, tmp_path)) for path in committed]
+    page = browser.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(lab)
+    page.wait_for_function(READY)
+    assert page.evaluate(UNSAVED, [path.name for path in copies]) == []
+    page.close()
+    changed = [one.name for one, it in zip(copies, committed, strict=True) if not same(one, it)]
+    assert changed == []
+
+
+def same(one: Path, other: Path) -> bool:
+    return one.read_bytes() == other.read_bytes()
