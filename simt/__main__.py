@@ -260,7 +260,7 @@ def report_of(session: Session, given: argparse.Namespace, status: int | None) -
     if session.first:
         from simt.microscope import microscope  # loads matplotlib
 
-        microscope(session.first, at=session.first.findings[0].instruction).save_html(session.page)
+        microscope(session.first).save_html(session.page)
         print(f"{given.html} shows the first.")
     if found or elsewhere:
         return FOUND

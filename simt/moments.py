@@ -20,19 +20,35 @@ def with_moments(
     placed = []
     for finding, count in zip(findings, moments, strict=True):
         if count is not None:
-            number = _last(trace, count, finding)
+            number = _instruction(trace, count, finding)
             other = None if number is None else _other(trace, finding, number)
             finding = replace(finding, instruction=number, other_instruction=other)
         placed.append(finding)
     return placed
 
 
-def _last(trace: Trace, count: int, finding: Finding) -> int | None:
-    """The last warp instruction of the thread's warp among the first `count` records."""
-    records, warp = trace.records[:count], finding.thread // WARP_SIZE
+def _instruction(trace: Trace, count: int, finding: Finding) -> int | None:
+    """The warp instruction in which a mistake was made, or the warp's last one before it if it
+    isn't recorded.
+
+    Some mistakes are found just before their instruction is recorded, and others just after.
+    """
+    records, warp = trace.records, finding.thread // WARP_SIZE
     block = block_number("block", finding.block, trace.grid)
-    found = records.instruction[(records.block == block) & (records.warp == warp)]
-    return int(found[-1]) if len(found) else None
+    mine = (records.block == block) & (records.warp == warp)
+    before = records.instruction[:count][mine[:count]][-1:].tolist()
+    after = records.instruction[count:][mine[count:]][:1].tolist()
+    own = (number for number in before + after if is_at(trace, finding, number))
+    return next(own, before[0] if before else None)
+
+
+def is_at(trace: Trace, finding: Finding, instruction: int) -> bool:
+    """Whether a mistake was made in this warp instruction. It has no record of a lane that is out
+    of bounds."""
+    here = trace.records.instruction == instruction
+    takes_part = finding.thread in trace.threads[here]
+    same_site = trace.sites[trace.records.place[here][0]] == finding.site
+    return same_site and takes_part != (finding.check == "memory")
 
 
 def _other(trace: Trace, finding: Finding, instruction: int) -> int | None:

@@ -39,10 +39,10 @@ class Finding:
     other_site, other_block, other_thread   the second party of a race or of a barrier
     array      name of the array; index, shape   where in it
     is_dynamic    whether the array is the dynamic shared memory
-    instruction, other_instruction   their numbers in the trace: the last instruction that the
-               thread's warp had recorded when the mistake was found (for a race or an unwritten
-               value, the access itself), and the other access of a race. None: the thread block
-               isn't traced, or its warp hadn't done anything yet
+    instruction, other_instruction   their numbers in the trace: the access or barrier itself, and
+               the other access of a race. An access without a lane in bounds isn't recorded; then
+               it is the last instruction that the thread's warp had recorded. None: the thread
+               block isn't traced, or its warp hadn't done anything yet
     """
 
     check: str

@@ -24,7 +24,7 @@ if find_spec("matplotlib") is None:
 from simt import Report, Trace
 from simt.arguments import require
 from simt.gpus import WARP_SIZE
-from simt.microscope.data import one_block
+from simt.microscope.data import findings, one_block
 from simt.microscope.page import Microscope
 from simt.microscope.panes import Axis, Pane, Tile, array_number, default_panes
 from simt.ptx import PtxReport, parse
@@ -49,8 +49,8 @@ def microscope(
     block   number or index of a traced thread block; by default the first
     panes   layouts of global arrays; arrays without a pane are shown in the order of addresses
     at      opens at this warp instruction, a number as in `report.trace.records`, or at the first
-            instruction of a part of the trace from `report.trace.only(...)`. (The page counts the
-            instructions of its thread block from 1.)
+            instruction of a part of the trace from `report.trace.only(...)`; by default at the
+            first finding. (The page counts the instructions of its thread block from 1.)
     lane    opens with this lane followed
     ptx     simt.compile_ptx(kernel, *args, lineinfo=True), to show what the compiler made of each
             line. A report of run_ptx has it
@@ -84,7 +84,8 @@ def microscope(
     require(known, "at", at, allowed)
     known = lane is None or (lane in range(WARP_SIZE) and not isinstance(lane, bool))
     require(known, "lane", lane, f"0 to {WARP_SIZE - 1}")
-    step = 0 if at is None else numbers.index(at)
+    places = [f["second"] for f in findings(report, trace) if f["second"] is not None]
+    step = numbers.index(at) if at is not None else places[0] if places else 0
     shown = (*panes, *other_panes)
     return Microscope(report, trace, shown, step, lane, _compiled(report, ptx))
 

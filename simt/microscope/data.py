@@ -16,9 +16,10 @@ from matplotlib.colors import to_hex
 from simt import Report, Trace
 from simt.gpus import WARP_SIZE
 from simt.microscope.panes import Pane, local_as_data, pane_as_data, shared_as_data
+from simt.moments import is_at
 from simt.ptx import PtxReport, ptx_by_line
 from simt.ptx.parsing import Kernel
-from simt.source import Source
+from simt.source import Site, Source
 from simt.trace import KINDS, SPACES, loop_name
 from simt.traffic import costs
 
@@ -36,13 +37,11 @@ def as_data(
     trace     the trace of one thread block
     compiled  the kernel, if its PTX is shown
     """
-    block = int(trace.records.block[0])
-    index = np.unravel_index(block, trace.grid[::-1])[::-1]
     found = {
         "kernel": trace.kernel,
         "grid": trace.grid,
         "block": trace.block,
-        "index": [int(i) for i in index],
+        "index": index_of_block(trace),
         "num_warps": trace.num_warps,
         "kinds": KINDS,
         "spaces": SPACES,
@@ -59,6 +58,12 @@ def as_data(
         "clean": f"checked {', '.join(report.checks) or 'nothing'}",
     }
     return found | ({"compiled": True} if isinstance(report, PtxReport) else {})
+
+
+def index_of_block(trace: Trace) -> tuple[int, ...]:
+    """Of the thread block that a trace is of."""
+    index = np.unravel_index(int(trace.records.block[0]), trace.grid[::-1])
+    return tuple(int(i) for i in index[::-1])
 
 
 def source_as_data(source: Source, compiled: Kernel | None) -> dict[str, object]:
@@ -111,16 +116,21 @@ def packed(values: np.ndarray) -> dict[str, str]:
 
 def places(trace: Trace) -> list[dict[str, object]]:
     """Every place: its source (-1: unknown), line and text."""
-    numbers = {(s.name, s.file, n): i for i, s in enumerate(trace.sources) for n in s.lines}
     return [
         {
-            "source": numbers.get((site.function, site.file, site.line), -1),
+            "source": source_number(trace, site),
             "line": site.line,
             "text": site.text,
             "loop": loop_name(site),
         }
         for site in trace.sites
     ]
+
+
+def source_number(trace: Trace, site: Site) -> int:
+    where = site.function, site.file
+    known = (i for i, s in enumerate(trace.sources) if (s.name, s.file) == where)
+    return next((i for i in known if site.line in trace.sources[i].lines), -1)
 
 
 def arrays(trace: Trace) -> list[dict[str, object]]:
@@ -154,15 +164,21 @@ def aliases(trace: Trace) -> dict[str, list[str]]:
 
 
 def findings(report: Report | PtxReport, trace: Trace) -> list[dict[str, object]]:
-    """Their texts and their instructions, counted in this trace; null: not in it."""
+    """Their texts, places and arrays, and their instructions, counted in this trace; null: not in
+    it. `recorded` is whether `second` is the instruction of the mistake, not one before it."""
     numbers = np.unique(trace.records.instruction).tolist()
     position = {number: i for i, number in enumerate(numbers)}
+    arrays, here = [array.name for array in trace.arrays], index_of_block(trace)
     return [
         {
             "check": f.check,
             "text": str(f),
+            "source": source_number(trace, f.site),
+            "line": f.site.line,
+            "array": arrays.index(f.array) if f.array in arrays else None,
             "first": position.get(f.other_instruction),
-            "second": position.get(f.instruction),
+            "second": position.get(f.instruction, 0 if f.block == here else None),
+            "recorded": f.instruction in position and is_at(trace, f, f.instruction),
             "first_lane": None if f.other_thread is None else f.other_thread % WARP_SIZE,
             "second_lane": f.thread % WARP_SIZE,
         }

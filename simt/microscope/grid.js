@@ -142,9 +142,9 @@ class Grid {
     this.height = Math.max(5, Math.min(MOST.height, MOST.rows / this.rows.length));
     this.strip = this.shape.tiles.length > 1;
     this.top = (this.strip ? 22 : 0) + (this.banks ? 15 : 1);
-    const w = this.strip ? room : count * this.width + gaps * this.gap;
+    const w = count * this.width + gaps * this.gap; // more than the room for very many columns
     return {
-      w: this.left + Math.min(w, room) + 1,
+      w: this.left + (this.strip ? Math.max(w, room) : w) + 1,
       h: this.top + this.rows.length * this.height + 2,
     };
   }

@@ -20,6 +20,7 @@ class Microscope {
       lane: null,
       picked: null,
       registers: false,
+      unrecorded: null, // a finding without an instruction: we are at one before it
       ...data.open,
     };
     this.warpBefore = null; // followed again when a lane is let go
@@ -28,7 +29,9 @@ class Microscope {
     root.append(this.root);
     this.build();
     this.remember();
-    this.show();
+    const finding = data.findings.find(({ second }) => second === this.state.step);
+    if (finding) this.goToFinding(finding, finding.second, finding.second_lane);
+    else this.show();
     this.root.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.show()).observe(this.root);
   }
@@ -143,10 +146,8 @@ class Microscope {
           { className: "left" },
           ...this.listings.map((one) => one.element),
           this.ptx,
-          this.counts,
-          this.findings,
-          this.details,
         ),
+        element("div", { className: "said" }, this.findings, this.counts, this.details),
         this.panesElement,
       ),
       this.tip,
@@ -159,6 +160,7 @@ class Microscope {
     this.panesElement = element("div", { className: "panes room" });
     const others = element("div", { className: "small" });
     const locals = element("div", { className: "small" });
+    this.localTitle = element("div", { className: "caption" });
     const add = (shape, space, matches, parent) => {
       const grid = new Grid(r, shape, space, matches);
       const caption = element("div", { className: "caption", textContent: shape.title });
@@ -184,8 +186,8 @@ class Microscope {
       this.grids.push(
         add(this.data.shared, "shared", (i) => r.space[i] === inShared, this.panesElement),
       );
-    this.localTitle = element("div", { className: "caption" });
-    if (this.data.locals.length) this.panesElement.append(this.localTitle, locals);
+    if (this.data.locals.length)
+      this.panesElement.append(element("div", { className: "locals" }, this.localTitle, locals));
     this.panesElement.append(others);
     this.localGrids = this.data.locals.map((p) =>
       add(
@@ -200,7 +202,8 @@ class Microscope {
   buildFindings() {
     const { findings, clean } = this.data;
     if (!findings.length) this.findings.textContent = `Findings: none (${clean}).`;
-    findings.forEach(({ text, first, second, first_lane, second_lane }) => {
+    findings.forEach((finding) => {
+      const { text, first, second, first_lane, second_lane } = finding;
       const to = (i, lane, words) =>
         element("button", {
           textContent: words,
@@ -208,7 +211,7 @@ class Microscope {
           onclick: () => {
             Object.assign(this.state, { lane: null, warp: null });
             this.remember();
-            this.go(i, { marked: lane });
+            this.goToFinding(finding, i, lane);
           },
         });
       const row = element("div", { className: "finding" }, element("pre", { textContent: text }));

@@ -19,12 +19,26 @@ Object.assign(Microscope.prototype, {
   },
 
   // marked: a lane to point out there. Whoever goes somewhere has stopped playing.
-  go(i, { marked = null, playing = false } = {}) {
+  go(i, { marked = null, unrecorded = null, playing = false } = {}) {
     if (this.timer && !playing) this.play();
     this.state.step = Math.max(0, Math.min(this.recording.length - 1, i));
-    this.state.marked = marked;
-    this.notice.textContent = "";
+    Object.assign(this.state, { marked, unrecorded });
+    this.notice.textContent = unrecorded
+      ? `Nothing is recorded of the mistake in line ${unrecorded.line}, so the panes show an instruction before it.`
+      : "";
     this.show();
+  },
+
+  // To an access of a finding; the pane of its array comes before the others.
+  goToFinding(finding, i, lane) {
+    const grid = [...this.grids, ...this.localGrids].find(({ shape, space }) =>
+      space === "shared"
+        ? this.data.arrays[finding.array]?.space === space
+        : shape.array === finding.array,
+    );
+    if (grid) this.panesElement.prepend(grid.canvas.closest(".locals, .pane"));
+    const recorded = finding.recorded || i !== finding.second;
+    this.go(i, recorded ? { marked: lane } : { unrecorded: finding });
   },
 
   move(direction, times = 1, options = {}) {

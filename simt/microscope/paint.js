@@ -1,6 +1,7 @@
 // How a pane is drawn.
 
 const INK = "#222222";
+const QUIET = "#595959"; // 4.5 times as dark as what it stands on, the line where we are too
 const EMPTY = "#F2F2F2";
 const ALARM = "#D55E00";
 const BANK_BYTES = 128; // of shared memory in a row: 32 banks of 4
@@ -136,7 +137,7 @@ Object.assign(Grid.prototype, {
     context.textAlign = "left";
     context.textBaseline = "middle";
     context.font = "9px sans-serif";
-    context.fillStyle = "#767676";
+    context.fillStyle = QUIET;
     for (const [row, here] of names)
       context.fillText(here.join(", "), 0, this.top + (row + 0.5) * this.height, MARGIN - 5);
   },
@@ -151,7 +152,7 @@ Object.assign(Grid.prototype, {
       const words = this.conflicts.get(bank) ?? 1;
       context.fillStyle = words > 1 ? ALARM : "#FFFFFF";
       context.fillRect(first.x, this.top - 14, w, 12);
-      context.fillStyle = words > 1 ? "#FFFFFF" : "#767676";
+      context.fillStyle = words > 1 ? "#FFFFFF" : QUIET;
       context.font = words > 1 ? "bold 10px sans-serif" : "9px sans-serif";
       const text = `${bank}`;
       if (context.measureText(text).width < w)
@@ -160,10 +161,11 @@ Object.assign(Grid.prototype, {
   },
 });
 
-// Banks that must give several words in one of these instructions: bank -> how many
+// Banks that cost time, as they must give several words in one of these instructions: bank -> how
+// many
 function conflictsOf(recording, now) {
   const found = new Map();
-  for (const i of now.filter((i) => recording.spaceOf(i) === "shared"))
+  for (const i of now.filter((i) => recording.spaceOf(i) === "shared" && recording.costsMore(i)))
     for (const [bank, words] of recording.banksOf(i))
       if (words.size > 1) found.set(bank, words.size);
   return found;
@@ -181,7 +183,8 @@ function sized(canvas, w, h) {
   return context;
 }
 
+// Black or white, whichever has more contrast to the colour: by WCAG, at least 4.5.
 function inkOn(color) {
-  const [r, g, b] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16) / 255);
-  return 0.299 * r + 0.587 * g + 0.114 * b > 0.45 ? INK : "#FFFFFF";
+  const [r, g, b] = [1, 3, 5].map((at) => (parseInt(color.slice(at, at + 2), 16) / 255) ** 2.2);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.18 ? "#000000" : "#FFFFFF";
 }

@@ -94,6 +94,11 @@ class Recording {
     return Object.fromEntries(this.totals.map(([name, sums]) => [name, sums[i]]));
   }
 
+  // Does an access take more sectors or wavefronts than it must?
+  costsMore(i) {
+    return this.sectors[i] > this.ideal_sectors[i] || this.wavefronts[i] > this.ideal[i];
+  }
+
   // Which lanes want which word of each bank, in an access to shared memory:
   // bank -> word -> lanes
   banksOf(i) {

@@ -41,12 +41,12 @@ Object.assign(Microscope.prototype, {
   },
 
   show() {
-    const { step, lane, warp, picked, marked } = this.state;
+    const { step, lane, warp, picked, marked, unrecorded } = this.state;
     const r = this.recording;
     if (!this.root.clientWidth) return; // not on the page, or hidden
     const lanesOf = (i) => this.lanesShown(i);
     this.timeline.show(step);
-    for (const listing of this.listings) listing.show(step);
+    for (const listing of this.listings) listing.show(step, unrecorded);
     const { source, line } = r.placeOf(step);
     this.showPtx(source, line);
     const inSpace = (space) => (picked?.space === space ? picked : null);
@@ -64,7 +64,7 @@ Object.assign(Microscope.prototype, {
     this.showLocals();
     this.warps.value = warp === null ? "" : `${warp}`;
     this.registers.checked = this.state.registers;
-    this.sentence.textContent = this.inWords(step);
+    this.sentence.replaceChildren(...this.inWords(step));
     this.showLoops();
     this.showChips();
     this.showCounts();
@@ -72,7 +72,7 @@ Object.assign(Microscope.prototype, {
     this.root.dataset.step = r.number[step];
   },
 
-  // What the compiler made of a line; in bold the instruction where we are.
+  // What the compiler made of a line; coloured is the instruction where we are.
   showPtx(source, line) {
     const lines = this.data.sources[source]?.ptx?.[line];
     this.ptx.hidden = !lines && !this.data.sources.some(({ ptx }) => ptx);
@@ -150,7 +150,7 @@ Object.assign(Microscope.prototype, {
       const color = this.data.lane_colors[one];
       chip.textContent = shuffle ? `${one}←${r.value(step, one)}` : `${one}`;
       chip.style.background = works ? color : "#FFFFFF";
-      chip.style.color = works ? inkOn(color) : "#767676";
+      chip.style.color = works ? inkOn(color) : QUIET;
       chip.tabIndex = one === (lane ?? 0) ? 0 : -1;
       chip.classList.toggle("chosen", lane === one);
       chip.classList.toggle("marked", this.state.marked === one);
@@ -166,9 +166,7 @@ Object.assign(Microscope.prototype, {
       element("div", {
         textContent: `So far, all warps: ${plural(sectors, "sector")} of global memory (${n(ideal_sectors)} at best), ${plural(wavefronts, "wavefront")} of shared memory (${n(ideal)} at best)`,
       }),
-      ...this.aboutLanes(step).map((text) =>
-        element("div", { className: "about", textContent: text }),
-      ),
+      ...this.aboutLanes(step).map((words) => element("div", { className: "about" }, words)),
     );
   },
 });

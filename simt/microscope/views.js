@@ -147,11 +147,14 @@ class Listing {
     head.textContent = source.name;
     this.element.append(head);
     const reached = this.reached(number);
+    const { findings } = this.recording.data;
+    const wrong = new Set(findings.filter((f) => f.source === number).map(({ line }) => line));
     lines.forEach((text, k) => {
       const line = source.first + k;
       const row = document.createElement("div");
       row.className = reached.has(line) ? "line reached" : "line";
       row.classList.toggle("compiled", line in (source.ptx ?? {}));
+      row.classList.toggle("wrong", wrong.has(line));
       Object.assign(row.dataset, { source: number, line });
       row.setAttribute("role", "option");
       row.title = text.trim();
@@ -182,7 +185,8 @@ class Listing {
     return new Set(places.filter(({ source }) => source === number).map(({ line }) => line));
   }
 
-  show(i) {
+  // unrecorded: a finding whose line is shown instead, since it has no instruction
+  show(i, unrecorded) {
     for (const row of this.element.querySelectorAll(".now, .around")) {
       row.classList.remove("now", "around");
       row.querySelector(".turn").textContent = "";
@@ -199,10 +203,13 @@ class Listing {
       .filter(Boolean);
     for (const row of this.element.querySelectorAll("[aria-selected]"))
       row.removeAttribute("aria-selected");
-    if (!here.length) return;
-    here.at(-1).classList.add("now");
-    here.at(-1).ariaSelected = "true";
-    this.bringIntoView(here.at(0).offsetTop, here.at(-1).offsetTop);
+    const now = unrecorded
+      ? this.rows.get(`${unrecorded.source}:${unrecorded.line}`)
+      : here.at(-1);
+    if (!now) return;
+    now.classList.add("now");
+    now.ariaSelected = "true";
+    this.bringIntoView((unrecorded ? now : here[0]).offsetTop, now.offsetTop);
   }
 
   // The line where we are; with those around it, if there is room for both.

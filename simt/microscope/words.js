@@ -1,6 +1,7 @@
 // An instruction, and an element, in words.
 
 Object.assign(Microscope.prototype, {
+  // In bold: what an access costs, if that is more than it must.
   inWords(i) {
     const r = this.recording;
     const lanes = r.lanesOf(i);
@@ -12,14 +13,17 @@ Object.assign(Microscope.prototype, {
         r.kindOf(i) === "shuffle" && lane !== null && r.works(i, lane)
           ? `: lane ${lane} reads from lane ${r.value(i, lane)}`
           : "";
-      return `${head}${r.kindOf(i)} of ${plural(lanes.length, "lane")}${from} · ${r.placeOf(i).text}`;
+      return [
+        `${head}${r.kindOf(i)} of ${plural(lanes.length, "lane")}${from} · ${r.placeOf(i).text}`,
+      ];
     }
-    let words = `${head}${DOES[r.kindOf(i)]} ${array.name}, as ${r.placeOf(i).text} · ${plural(lanes.length, "lane")}, ${plural(r.num_bytes[i], "byte")} each`;
-    if (array.space === "global")
-      words += ` · ${plural(r.sectors[i], "sector")} (${r.ideal_sectors[i]} at best)`;
-    if (array.space === "shared")
-      words += ` · ${plural(r.wavefronts[i], "wavefront")} (${r.ideal[i]} at best)`;
-    return words;
+    const words = `${head}${DOES[r.kindOf(i)]} ${array.name}, as ${r.placeOf(i).text} · ${plural(lanes.length, "lane")}, ${plural(r.num_bytes[i], "byte")} each`;
+    if (array.space === "local") return [words];
+    const cost =
+      array.space === "global"
+        ? `${plural(r.sectors[i], "sector")} (${r.ideal_sectors[i]} at best)`
+        : `${plural(r.wavefronts[i], "wavefront")} (${r.ideal[i]} at best)`;
+    return [`${words} · `, element(r.costsMore(i) ? "b" : "span", {}, cost)];
   },
 
   // What the lane that is followed does here; which lanes share a bank.
@@ -35,8 +39,6 @@ Object.assign(Microscope.prototype, {
       );
     }
     if (array?.space === "shared") lines.push(...this.aboutBanks(i, lane));
-    else if (array && this.data.shared)
-      lines.push("this instruction doesn't touch shared memory");
     return lines;
   },
 
@@ -46,9 +48,10 @@ Object.assign(Microscope.prototype, {
     const groups = new Map(); // lanes that meet, by word -> the banks in which they do
     const company = new Map(); // who wants the word of the lane that is followed, and who another
     const note = (map, key, bank) => map.set(key, [...(map.get(key) ?? []), bank]);
+    const costsMore = this.recording.costsMore(i);
     for (const [bank, words] of this.recording.banksOf(i)) {
       const wanted = [...words.values()];
-      if (words.size > 1) note(groups, wanted.map(lanesInWords).join("; another for "), bank);
+      if (words.size > 1 && costsMore) note(groups, wanted.map(lanesInWords).join("; another for "), bank);
       if (!wanted.flat().some((one) => one !== lane) || !wanted.flat().includes(lane)) continue;
       const text = wanted.map((lanes) => {
         const mine = lanes.includes(lane);
@@ -56,8 +59,8 @@ Object.assign(Microscope.prototype, {
       });
       note(company, text.sort((a, b) => b.localeCompare(a)).join("; "), bank);
     }
-    for (const [key, banks] of groups) lines.push(`${banksInWords(banks)}: a word for ${key}`);
-    if (!groups.size) lines.push("no two lanes access different words of one bank");
+    for (const [key, banks] of groups)
+      lines.push(element("b", {}, `${banksInWords(banks)}: a word for ${key}`));
     for (const [key, banks] of company)
       lines.push(`with lane ${lane} in ${banksInWords(banks)}: ${key}`);
     return lines;
