@@ -81,3 +81,13 @@ def test_a_value_that_nobody_wrote_is_found_at_its_read() -> None:
     read = report.trace.only("tile[63 - i]", warp=0).records
     assert {finding.instruction} == {*read.instruction.tolist()}
     assert finding.other_instruction is None
+
+
+@pytest.mark.parametrize("name", [n for n, f in FAULTS.items() if f.check in ("memory", "sync")])
+def test_an_index_or_a_barrier_is_found_at_itself_and_not_at_the_access_before(name: str) -> None:
+    report = run(FAULTS[name], trace="all", collect=True)
+    for finding in report.findings:
+        here = report.trace.records.instruction == finding.instruction
+        (place,) = np.unique(report.trace.records.place[here])
+        is_found = report.trace.sites[place] == finding.site
+        assert is_found == (name != "unused_entry_of_the_block_table")  # no lane is in bounds

@@ -11,6 +11,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tests.simt.microscope.reader import UNREADABLE
+
 CELL = """
 import numpy as np
 from numba import cuda
@@ -104,6 +106,15 @@ def test_the_microscope_works_in_jupyterlab(browser, lab: str) -> None:
         assert root.locator(".sentence").inner_text().startswith(f"Instruction {number} of ")
         page.keyboard.press("ArrowRight")
     assert "news" not in " ".join(page.locator(".Toastify__toast").all_inner_texts())
+    for theme in ("light", "dark"):
+        change = "theme => jupyterapp.commands.execute('apputils:change-theme', { theme })"
+        page.evaluate(change, f"JupyterLab {theme.title()}")
+        page.locator(f"body[data-jp-theme-light={str(theme == 'light').lower()}]").wait_for()
+        assert page.evaluate(UNREADABLE) == [], theme
+        schemes = "all => all.map((one) => getComputedStyle(one).colorScheme)"
+        assert {*root.locator("input, select").evaluate_all(schemes)} == {"light"}, (
+            "a dark checkbox"
+        )
     page.close()
     assert errors == []
 

@@ -13,6 +13,29 @@ LIT = """(title) => {
   const grid = microscope.grids.find((g) => g.shape.title.startsWith(title));
   return [...grid.now.keys()].map((cell) => grid.address(cell));
 }"""
+# Texts with too little contrast: their colours, and those of what they stand on.
+UNREADABLE = """() => {
+  const parts = (color) => color.match(/[\\d.]+/g).map(Number);
+  const light = (color) => {
+    const linear = (part) =>
+      part > 10 ? ((part / 255 + 0.055) / 1.055) ** 2.4 : part / 255 / 12.92;
+    const [r, g, b] = parts(color).map(linear);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  const paper = (part) => {
+    const color = getComputedStyle(part).backgroundColor;
+    return parts(color)[3] === 0 ? paper(part.parentElement) : color;
+  };
+  const texts = [...document.querySelectorAll(".microscope, .microscope *")].flatMap((part) => [
+    ...([...part.childNodes].some((node) => node.data?.trim()) ? [[part, null]] : []),
+    ...(part.matches(".search") ? [[part, null], [part, "::placeholder"]] : []),
+  ]);
+  return texts.flatMap(([part, pseudo]) => {
+    const colors = [getComputedStyle(part, pseudo).color, paper(part)];
+    const [dark, bright] = colors.map(light).sort((a, b) => a - b);
+    return bright / dark < 4.5 ? [[part.className, part.textContent, ...colors]] : [];
+  });
+}"""
 
 
 class Reader:

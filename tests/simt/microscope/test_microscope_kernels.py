@@ -12,7 +12,7 @@ from simt import Report, compile_ptx, launch
 from simt.microscope import microscope
 from simt.ptx import PtxReport, run_ptx
 from tests.simt.helpers import kernel, zeros
-from tests.simt.microscope.reader import Reader
+from tests.simt.microscope.reader import UNREADABLE, Reader
 
 pytestmark = pytest.mark.rest("test_microscope_page.py")
 
@@ -82,6 +82,79 @@ def test_a_race_leads_to_its_two_accesses(read) -> None:
         assert reader.text(".chips .marked") == str(party % 32)
         verb = ("reads", "writes")[(button == "first") == (race.site.line > race.other_site.line)]
         assert reader.about[0].startswith(f"lane {party % 32} of warp {party // 32} {verb}")
+
+
+def race() -> Report:
+    arrays = zeros(2, 64), zeros(2, 64)
+    return launch(kernel("out, a", RACES), 2, 64, *arrays, collect=True, trace=1)
+
+
+WRONG = {  # a finding -> its line, the array of its pane, the end of the kernel
+    "race": ("out[t] = s[63 - t]", "shared memory", "s[t] = a[t]\nout[t] = s[63 - t]"),
+    "memory": ("b[t + 8]", "b", "x = a[t] + s[t]\nout[t] = x + b[t + 8]"),
+    "memory, not recorded": ("b[t + 64]", "b", "x = b[t]\nout[t] = x + b[t + 64]"),
+    "sync": ("cuda.syncthreads()", "a", "s[t] = a[t]\nif t < 40:\n    cuda.syncthreads()"),
+}
+
+
+@pytest.mark.parametrize("width", [360, 860, 1366])
+@pytest.mark.parametrize("name", WRONG)
+def test_it_opens_at_a_finding_with_its_array_in_view(read, name: str, width: int) -> None:
+    """Would catch: opening at the access before, another line marked, a pane far below."""
+    line, array, body = WRONG[name]
+    made = kernel("a, b, out", f"s = cuda.shared.array(64, float32)\ns[t] = t\n{body}")
+    arrays = (zeros(64) for _ in range(3))
+    reader = read(launch(made, 1, 64, *arrays, collect=True, trace=0))
+    reader.page.set_viewport_size({"width": width, "height": 720})
+    assert line in reader.text(".line.now.wrong")
+    assert ("Nothing is recorded" in reader.text(".notice")) == ("not recorded" in name)
+    first = reader.page.locator(".pane").first
+    assert first.inner_text().removeprefix("● ").startswith(array)
+    box = first.bounding_box()
+    assert box["y"] + box["height"] <= 720
+
+
+@pytest.mark.parametrize("width", [640, 860, 1000, 1099])
+def test_a_narrow_microscope_gives_its_source_half_the_width(read, width: int) -> None:
+    """In a window, and in a cell of a wide window, whose width does not count."""
+    reader = read(race())
+    for window, cell in ((width, "auto"), (1600, f"{width}px")):
+        reader.page.set_viewport_size({"width": window, "height": 900})
+        reader.page.evaluate("width => document.body.style.width = width", cell)
+        parts = (".microscope", ".listing", ".panes")
+        whole, source, panes = (reader.page.locator(part).bounding_box() for part in parts)
+        assert whole["width"] == width
+        assert source["width"] >= width / 2
+        assert panes["y"] >= source["y"] + source["height"]
+
+
+def test_only_what_costs_more_than_it_must_is_bold(read) -> None:
+    """Eight bytes for each lane take two wavefronts: no two lanes are in each other's way."""
+    body = """
+        s = cuda.shared.array(128, np.float64)
+        s[t] = a[t]
+        s[2 * t] = 1
+    """
+    reader = read(launch(kernel("a", body), 1, 32, zeros(32), checks=(), trace=0))
+    bold = """() => [...document.querySelectorAll(".microscope :not(.title)")]
+      .filter((part) => getComputedStyle(part).fontWeight > 400).map((part) => part.textContent)"""
+    assert "4 sectors (4 at best)" in reader.text(".sentence")
+    assert reader.page.evaluate(bold) == []
+    reader.press("ArrowRight")
+    assert "2 wavefronts (2 at best)" in reader.text(".sentence")
+    assert reader.page.evaluate(bold) == reader.about == []
+    reader.press("ArrowRight")
+    assert reader.page.evaluate(bold)[0] == "4 wavefronts (2 at best)"
+    assert reader.page.evaluate(bold)[1:] == reader.about != []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_word_can_be_read(read, theme: str) -> None:
+    reader = read(race())
+    reader.page.emulate_media(color_scheme=theme)
+    reader.button("keys").click()
+    reader.find("s[0]")
+    assert reader.page.evaluate(UNREADABLE) == []
 
 
 @cuda.jit
