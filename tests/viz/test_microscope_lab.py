@@ -109,7 +109,9 @@ def test_the_microscope_works_in_jupyterlab(browser, lab: str) -> None:
     for theme in ("light", "dark"):
         change = "theme => jupyterapp.commands.execute('apputils:change-theme', { theme })"
         page.evaluate(change, f"JupyterLab {theme.title()}")
-        page.locator(f"body[data-jp-theme-light={str(theme == 'light').lower()}]").wait_for()
+        page.locator(f"body[data-jp-theme-light={str(theme == 'light').lower()}]").wait_for(
+            state="attached"
+        )
         assert page.evaluate(UNREADABLE) == [], theme
         schemes = "all => all.map((one) => getComputedStyle(one).colorScheme)"
         assert {*root.locator("input, select").evaluate_all(schemes)} == {"light"}, (
