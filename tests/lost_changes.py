@@ -42,7 +42,7 @@ def lost_changes() -> list[str]:
 def lost_names() -> list[str]:
     """Names that INDEX.md looks for in a Python file, which has them no longer."""
     lost = []
-    links = re.findall(r"\[([^\]]*)\]\(([^)#\s]+\.py)\)", INDEX.read_text(encoding="utf-8"))
+    links = re.findall(r"\[([^\]]*)\]\((\.\.[^)#\s]+\.py)\)", INDEX.read_text(encoding="utf-8"))
     for label, file in links:
         code = (INDEX.parent / file).read_text(encoding="utf-8")
         for name in re.findall(r"`([^`]+)`", label):
