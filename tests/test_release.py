@@ -83,6 +83,14 @@ def test_the_wheel_has_both_packages_and_the_source_package_everything(built) ->
 
 
 @pytest.mark.rest
+def test_an_editable_installation_configures_kernels_too(copy) -> None:
+    """It is what a reader has; without setup.py, setuptools leaves the file out."""
+    program = "from setuptools import build_meta as b; b.build_editable('editable')"
+    run("-c", program, cwd=copy, path=copy)
+    assert any(name.endswith(KERNELS) for name in names_in_wheel(copy / "editable"))
+
+
+@pytest.mark.rest
 def test_checks_and_the_example_of_the_simulator_work_from_the_wheel(built, tmp_path) -> None:
     site = tmp_path / "site"
     zipfile.ZipFile(*built.glob("*.whl")).extractall(site)
