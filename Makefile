@@ -7,7 +7,9 @@ BIN    := $(VENV)/bin
 LAB    := $(VENV)/.lab-ready
 ALL    := $(VENV)/.all-ready
 SITE   := $(VENV)/.site-ready
-PIP    := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# pip says nothing unless it fails, so there is a dot every 5 seconds, while the line's shell runs.
+PIP_DOTS := (while sleep 5; kill -0 $$$$; do printf .; done) 2>/dev/null & $(PIP) --no-compile
 # What asks whether JupyterLab may fetch news, and looks for updates.
 NEWS   := @jupyterlab/apputils-extension:announcements
 # Python compiles what is imported, and keeps the bytecode. pip would compile all that it installs; the
@@ -15,34 +17,38 @@ NEWS   := @jupyterlab/apputils-extension:announcements
 # the many processes that the tests start would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test test-all test-hours test-macos refresh bounds figures bench gpu lint size site clean
+.PHONY: help lab lab-user test test-all test-hours test-macos refresh bounds figures bench gpu lint size site clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(LAB): pyproject.toml constraints.txt
+$(LAB): pyproject.toml setup.py constraints.txt etc/ipython/ipython_kernel_config.py
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null || \
 	  { echo "This needs Python 3.11 to 3.14; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true). Name another with: make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "This needs Python's venv module; on Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
-	@echo "Setting up $(VENV), once: PyTorch, Numba, JupyterLab and what they need (3 GB on Linux, 6 GB with CUDA)."
+	@echo "Setting up $(VENV), once: PyTorch, Numba, JupyterLab and what they need (3 GB on Linux, 6 GB with CUDA; some minutes)."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) -q --upgrade pip
-	@$(PIP) --no-compile -e '.[lab,triton]'
-	@$(BIN)/jupyter labextension disable --level=sys_prefix $(NEWS)
+	@$(PIP) --upgrade pip
+	@$(PIP_DOTS) -e '.[lab,triton]' && echo " installed"
+	@$(BIN)/jupyter labextension disable --log-level=ERROR --level=sys_prefix $(NEWS)
 	@$(BIN)/python -c 'import ipykernel, jupyterlab, matplotlib.pyplot, numba.cuda, torch, torch.utils.flop_counter'
 	@touch $(LAB)
-	@echo "$(VENV) is ready."
 
 $(ALL): $(LAB)
 	@echo "Adding what the tests need, once."
-	@$(PIP) --no-compile -e '.[dev]'
+	@$(PIP_DOTS) -e '.[dev]' && echo " installed"
 	@touch $(ALL)
 
-lab: $(LAB)  ## open JupyterLab on the first notebook
+lab: lab-user $(LAB)  ## open JupyterLab on the first notebook (as root: make lab ROOT=1)
 	@echo "Opening JupyterLab on notebooks/00_start_here.ipynb (stop it with Ctrl-C)."
-	$(BIN)/jupyter lab --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
+	@$(BIN)/jupyter lab --ServerApp.log_level=WARN --LabApp.log_level=WARN $(if $(ROOT),--allow-root) \
+	  --ServerApp.root_dir='$(CURDIR)' --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
+
+lab-user:
+	@test "$$(id -u)" != 0 || test -n "$(ROOT)" || { echo "You are root, and JupyterLab would let" \
+	  "notebooks change anything. In a container that is fine: make lab ROOT=1"; exit 1; }
 
 # Tests that share compiled kernels or ranks are in one file, so a file stays with one worker.
 TEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder
@@ -72,7 +78,7 @@ figures: $(ALL)  ## draw every figure for slides, as SVG and PNG, into build/fig
 
 $(SITE): $(LAB)
 	@echo "Adding what makes the site, once."
-	@$(PIP) --no-compile -e '.[site]'
+	@$(PIP_DOTS) -e '.[site]' && echo " installed"
 	@touch $(SITE)
 
 site: $(SITE)  ## make the notebooks and pages a site, into build/site/ (at most 2 minutes)
