@@ -155,6 +155,20 @@ def test_the_microscope_steps_in_a_page_and_its_lanes_can_be_read(page, site: Pa
     assert frame.locator(".sentence").inner_text() != before
 
 
+@pytest.mark.parametrize("width", [360, 600, 1008, 1920])
+def test_the_frame_of_a_microscope_cuts_nothing_off(page, site: Path, width: int) -> None:
+    """Its border is inside the text's width, it fits the window, and what is in it scrolls down."""
+    page.set_viewport_size({"width": width, "height": 700})
+    page.goto((site / "notebooks/07_threads.html").as_uri())
+    frame, around = page.locator("iframe.microscope"), page.locator(":has(> iframe.microscope)")
+    box, room = frame.bounding_box(), around.bounding_box()
+    assert room["x"] <= box["x"]
+    assert box["x"] + box["width"] <= room["x"] + room["width"]
+    assert box["height"] <= 700
+    inside = page.frame_locator("iframe.microscope").locator("html")
+    assert inside.evaluate("html => html.scrollWidth <= html.clientWidth")
+
+
 def test_pictures_are_dark_in_the_dark(page, site: Path) -> None:
     """Their hues stay, light and dark change places: else each is a white box in a dark page."""
     page.goto((site / "notebooks/07_threads.html").as_uri())
