@@ -107,7 +107,8 @@ CUT = """() => {
     const overflow = (one) => getComputedStyle(one).overflowX;
     const scrolls = (one) => one && one.tagName !== "ARTICLE" &&
         (["auto", "scroll"].includes(overflow(one)) || scrolls(one.parentElement));
-    const seen = [...document.querySelectorAll("article *")].filter((one) => !scrolls(one));
+    const all = [...document.querySelectorAll("article *")];
+    const seen = all.filter((one) => one.checkVisibility() && !scrolls(one));
     const boxes = seen.map((one) => [one.outerHTML.slice(0, 80), one.getBoundingClientRect()]);
     return boxes.filter(([, box]) => box.width && (box.left < 0 || box.right > innerWidth + 1));
 }"""
