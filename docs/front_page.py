@@ -13,8 +13,8 @@ from walk_pages import MAIN, ON_MONDAY, SIDE_TRIPS, notebook, numbers_in
 
 TITLE = "PagedAttention, step by step"
 PAYOFF = (
-    "The same GPU memory serves 8 users, or 36. Write the kernel that makes the difference, "
-    "vLLM's own, in Python, on any laptop."
+    "The same GPU memory serves 8 users, or 36. Write the kernel that does it, vLLM's own, in "
+    "Python, on a laptop without a GPU."
 )
 WAY = re.compile(r"^- \*\*(.+?)\*\*([^:]+): (.+)$", re.MULTILINE)
 SHARED = "shared.png"

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import judged
 from pa_tutorial.exercises.exercise import compiled
-from pa_tutorial.exercises.par import beside_right
 from pa_tutorial.viz import style
 from pa_tutorial.viz.accesses import COLORS, COLUMNS, LABEL, differing, draw_line, owners
 from pa_tutorial.viz.drawing import LARGE, board, box, write
@@ -71,8 +70,7 @@ def draw_try(axes: Axes, y: float, title: str, blank: Blank, answer: str, change
     if found.words:
         words = f"{found.words.splitlines()[-1].strip()} · framed: wrong"
     else:
-        par = beside_right(blank, function, found.trial).rpartition(". ")[2]
-        words = f"right in all {len(blank.trials())} cases. {par}"
+        words = f"right in all {len(blank.trials())} cases"
     color = style.WRONG if found.words else style.V
     write(axes, LABEL, y + 1.45, words, "left", size=LARGE, color=color)
     return y + 2.2

@@ -16,7 +16,7 @@ from pa_tutorial.viz import style
 
 # As in notebook 00.
 NUM_SLOTS, PAGE, LAST_STEP = 17_089, 16, 1042
-ARRIVALS = (0, *range(1, 9), 12, 16, 24, 32, 48, 64, 80, 100, 120)  # so many have been admitted
+ARRIVALS = (*range(1, 9), 12, 16, 24, 32, 48, 64, 80, 100, 120)  # so many have been admitted
 STEPS = (1, 10, 20, *range(40, 1040, 40), LAST_STEP)
 SECONDS_PER_FRAME, SECONDS_AT_THE_END = 0.4, 5.0
 
@@ -29,7 +29,7 @@ TITLE = (
 ARRIVING = "Requests arrive, each with a prompt"
 GROWING = "Texts grow; when pages run out, the youngest waits"
 ARRIVED = f"After {LAST_STEP:,} steps, the same memory serves:"
-LEGEND = "full: tokens · faint: room for later tokens · hatched: reserved, never used"
+LEGEND = "full: tokens · faint: room for later tokens · hatched: never used · empty: free"
 DARK_PAPER, DARK_INK = "#0D1117", "#E6EDF3"
 
 Look = str  # a class of the style sheet
@@ -66,12 +66,10 @@ def frame(server: Server) -> Frame:
 
 def frames(requests: Sequence[Request], memory: Contiguous | Blocks) -> Iterator[Frame]:
     """First the arrivals, which the server admits in its first step, then the steps."""
-    nothing = Frame(["free"] * -(-NUM_SLOTS // PAGE), 0, 0)
     for num_admitted in ARRIVALS:
-        if num_admitted:
-            server = Server(requests[:num_admitted], memory)
-            server.step()
-        yield frame(server) if num_admitted else nothing
+        server = Server(requests[:num_admitted], memory)
+        server.step()
+        yield frame(server)
     server = Server(requests, memory)
     for step in range(1, LAST_STEP + 1):
         server.step()
