@@ -155,11 +155,18 @@ def test_commands_to_type_come_after_the_environment_that_they_need(path: Path) 
     assert re.search("activate|^conda env create", before, re.IGNORECASE | re.MULTILINE)
 
 
+@each_document
+def test_no_command_has_a_comment_after_it(path: Path) -> None:
+    """Typed into zsh, which is a Mac's shell, # and what follows are arguments."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text(path), re.MULTILINE | re.DOTALL)
+    lines = [line for language, block in blocks if not language for line in block.splitlines()]
+    command = r"(?:make|python3?|pip|pytest|source|jupyter|conda|git|cd|!\w+|\.venv\S+) .*\s#"
+    assert not [line for line in lines if re.match(command, line)]
+
+
 def test_jupyterlab_starts_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given only a notebook, its root is notebooks/, and every link to another folder is dead."""
-    (arguments,) = re.findall(
-        r"^jupyter lab (.*?)(?: +#.*)?$", text(ROOT / "README.md"), re.MULTILINE
-    )
+    (arguments,) = re.findall(r"^jupyter lab (.*)$", text(ROOT / "README.md"), re.MULTILINE)
     monkeypatch.chdir(ROOT)
     app = ServerApp()
     app.parse_command_line(arguments.split())
