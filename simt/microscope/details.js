@@ -15,7 +15,7 @@ Object.assign(Microscope.prototype, {
               element("div", {
                 className: "hint",
                 textContent:
-                  "Pick an element of a pane, or find one by its name: here stands who touched it, and when.",
+                  "Pick an element of a pane, or find one by its name, to see which threads touched it and when.",
               }),
             ]),
       );
