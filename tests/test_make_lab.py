@@ -33,9 +33,12 @@ def make_lab(venv: Path, *options: str, user: int = 1000, fails: int = 0) -> tup
     own = {name: str(venv / name) for name in folders} | {"BROWSER": "true"}
     own |= {"PATH": f"{venv / 'bin'}:{os.environ['PATH']}", "USER_ID": str(user)}
     own |= {"FAILS": str(fails)}
+    # A make inside `make test` would say which folder it enters, and take over that make's options.
+    outer = {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"}
+    around = {name: value for name, value in os.environ.items() if name not in outer}
     command = ["make", "lab", f"VENV={venv}", f"PYTHON={sys.executable}", *options]
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
-    with subprocess.Popen(command, cwd=ROOT, env=os.environ | own, **piped) as process:
+    with subprocess.Popen(command, cwd=ROOT, env=around | own, **piped) as process:
         said = ""
         for line in process.stdout:
             said += line
