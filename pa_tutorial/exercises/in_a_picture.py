@@ -14,7 +14,7 @@ from pa_tutorial.viz import style
 from pa_tutorial.viz.accesses import COLORS, COLUMNS, LABEL, differing, draw_line, owners
 from pa_tutorial.viz.drawing import LARGE, board, box, write
 
-SHOWN = "load_key"
+SHOWN, THREAD = "load_key", 0
 CODE = {"family": "monospace", "size": 9.5}
 LINE_LEN = 70
 HEIGHT = 13.7  # of the board, whose rows are as high as a box of threads
@@ -32,8 +32,9 @@ def draw_blank_to_right() -> Figure:
     """The easiest wrong order of a thread's vecs, with the real verdicts and accesses."""
     blank = all_blanks()[SHOWN]
     wrong = blank.wrong[-1]
-    title = "You fill in a blank, and the verdict shows which threads went to the wrong elements"
+    title = "Fill in a blank, and the verdict shows which threads went astray"
     figure, axes = style.new_figure(title, 4.3)
+    figure.suptitle(title, **(style.TITLE | {"size": LARGE + 1}))
     board(axes, WIDTH, HEIGHT)
     y = draw_code(axes, 0, "1  A blank: one function of vLLM's kernel, with a plan", plan_of(blank))
     y = draw_try(axes, y, "2  A wrong answer", blank, wrong.made_in(blank.source), wrong.new)
@@ -64,7 +65,9 @@ def draw_try(axes: Axes, y: float, title: str, blank: Blank, answer: str, change
     y = draw_code(axes, y, title, [line])
     traces = blank.craft.seen(blank, function, found.trial, found.place)
     yours, right = (owners(traces[words]) for words in ("yours", "right"))
-    wrong, first = differing(yours, right), min(right)
+    # A line that begins with what the verdict's thread reads.
+    first = min(element for element, threads in right.items() if THREAD in threads)
+    wrong = differing(yours, right)
     write(axes, 0, y + 0.45, "K is read by\nthread", "left", size=9.5, linespacing=0.95)
     draw_line(axes, y, range(first, first + COLUMNS), yours, wrong, COLORS["k_cache"], 1)
     if found.words:

@@ -6,7 +6,7 @@ which shows the last one, and the loop begins with that too, so every still show
 and dark are in the style sheet.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -21,15 +21,18 @@ STEPS = (1, 10, 20, *range(40, 1040, 40), LAST_STEP)
 SECONDS_PER_FRAME, SECONDS_AT_THE_END = 0.4, 5.0
 
 COLUMNS, CELL = 32, 12  # pages in a row; pixels of a page
-WIDTH, HEIGHT, PANELS, TOP = 824, 568, (8, 432), 84
+WIDTH, HEIGHT, PANELS, TOP = 824, 592, (8, 432), 84
 TITLE = (
     "The same memory serves 8 requests when each reserves room for the longest text, and 36 in "
     "pages"
 )
 ARRIVING = "Requests arrive, each with a prompt"
-GROWING = "Texts grow; when pages run out, the youngest waits"
+GROWING = "When pages run out, the youngest gives its back"
 ARRIVED = f"After {LAST_STEP:,} steps, the same memory serves:"
-LEGEND = "full: tokens · faint: room for later tokens · hatched: never used · empty: free"
+LEGEND = (
+    f"a square: {PAGE} tokens · a colour: one request (with more than 8, colours repeat)",
+    "full: tokens · faint: room for later tokens · hatched: reserved, never used · empty: free",
+)
 DARK_PAPER, DARK_INK = "#0D1117", "#E6EDF3"
 
 Look = str  # a class of the style sheet
@@ -48,33 +51,49 @@ class Frame(NamedTuple):
     finished: int
 
 
-def look(kind: int, number: int) -> Look:
+def look(kind: int, number: int, colors: dict[int, int]) -> Look:
     if number == NOBODY:
         return "free"
     if kind == Kind.INTERNAL:
         return "never"
-    return f"{'later' if kind == Kind.RESERVED else 'token'}{number % len(style.SEQUENCES)}"
+    return f"{'later' if kind == Kind.RESERVED else 'token'}{colors[number]}"
 
 
-def frame(server: Server) -> Frame:
-    """A page looks as its first slot does."""
+def colors_of(numbers: Iterable[int], before: dict[int, int]) -> dict[int, int]:
+    """Each request's colour. It keeps the one it had; a new one gets the one that fewest have."""
+    numbers = dict.fromkeys(numbers)
+    colors = {number: before[number] for number in numbers if number in before}
+    for number in numbers:
+        if number not in colors:
+            colors[number] = min(range(len(style.SEQUENCES)), key=[*colors.values()].count)
+    return colors
+
+
+def frame(server: Server, colors: dict[int, int]) -> Frame:
+    """A page looks as its first slot does. The colours of those that have memory are updated."""
     memory, running = server.memory_map(), len(server.running)
-    pairs = zip(memory.kinds[::PAGE].tolist(), memory.owner[::PAGE].tolist(), strict=True)
+    firsts = slice(0, NUM_SLOTS // PAGE * PAGE, PAGE)
+    kinds, owners = memory.kinds[firsts].tolist(), memory.owner[firsts].tolist()
+    now = colors_of((owner for owner in owners if owner != NOBODY), colors)
+    colors.clear()
+    colors.update(now)
     finished = len(server.requests) - running - len(server.waiting)
-    return Frame([look(*pair) for pair in pairs], running, finished)
+    looks = [look(kind, owner, colors) for kind, owner in zip(kinds, owners, strict=True)]
+    return Frame(looks, running, finished)
 
 
 def frames(requests: Sequence[Request], memory: Contiguous | Blocks) -> Iterator[Frame]:
     """First the arrivals, which the server admits in its first step, then the steps."""
+    colors = dict[int, int]()
     for num_admitted in ARRIVALS:
         server = Server(requests[:num_admitted], memory)
         server.step()
-        yield frame(server)
+        yield frame(server, colors)
     server = Server(requests, memory)
     for step in range(1, LAST_STEP + 1):
         server.step()
         if step in STEPS:
-            yield frame(server)
+            yield frame(server, colors)
 
 
 def draw_moving_pages() -> str:
@@ -91,7 +110,7 @@ def draw_moving_pages() -> str:
         *captions(len(paged)),
         *panel(PANELS[0], "Reserved for the longest text", reserved),
         *panel(PANELS[1], f"In pages of {PAGE} tokens", paged),
-        words(8, HEIGHT - 14, LEGEND, "small"),
+        *(words(8, HEIGHT - 38 + 24 * row, text, "small") for row, text in enumerate(LEGEND)),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -126,13 +145,22 @@ def panel(x: int, name: str, moments: list[Frame]) -> Iterator[str]:
         paths = "".join(painted(before, moment.looks))
         yield f'<g class="f{number}">{paths}</g>'
         before = moment.looks
-    lines = [f"M{column} 0v{rows}" for column in range(COLUMNS + 1)]
-    lines += [f"M0 {row}h{COLUMNS}" for row in range(rows + 1)]
-    yield f'<path class="grid" d="{"".join(lines)}"/></g>'
+    yield f'<path class="grid" d="{"".join(grid(len(moments[0].looks)))}"/></g>'
     y = TOP + rows * CELL + 28
     for number, moment in enumerate(moments):
         text = f"{moment.running} at once, {moment.finished} finished"
         yield words(x, y, text, f"count {shown(number, len(moments))}")
+
+
+def grid(num_pages: int) -> Iterator[str]:
+    """The lines around all pages. The last row ends with the last page."""
+    full, rest = divmod(num_pages, COLUMNS)
+    for column in range(COLUMNS + 1):
+        yield f"M{column} 0v{full + (0 < rest >= column)}"
+    for row in range(full + 1):
+        yield f"M0 {row}h{COLUMNS}"
+    if rest:
+        yield f"M0 {full + 1}h{rest}"
 
 
 def painted(before: list[Look], after: list[Look]) -> Iterator[str]:
@@ -162,15 +190,15 @@ def style_sheet(count: int) -> str:
         ".grid{stroke:var(--grid);stroke-width:.08}.only{visibility:hidden}"
         ".only.last{visibility:visible}"
     )
-    light = colours(style.INK, style.PAPER, style.QUIET, "#C8C8C8", 0.0)
-    dark = colours(DARK_INK, DARK_PAPER, "#9198A1", "#30363D", 0.3)
+    light = palette(style.INK, style.PAPER, style.QUIET, "#C8C8C8", 0.0)
+    dark = palette(DARK_INK, DARK_PAPER, "#9198A1", "#30363D", 0.3)
     return (
         f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}{still}"
         f"{hues()}@media(prefers-reduced-motion:no-preference){{{moves(count)}}}"
     )
 
 
-def colours(ink: str, paper: str, quiet: str, grid: str, light: float) -> str:
+def palette(ink: str, paper: str, quiet: str, grid: str, light: float) -> str:
     told = {"ink": ink, "paper": paper, "quiet": quiet, "grid": grid}
     for number, hue in enumerate(style.SEQUENCES):
         told[f"h{number}"] = style.lighter(hue, light)

@@ -8,7 +8,7 @@ import pytest
 
 from pa_tutorial.paging.reservations import Blocks, Contiguous, long_tailed_requests
 from pa_tutorial.paging.waste import Kind, memory_map_at, simulate
-from pa_tutorial.viz import moving
+from pa_tutorial.viz import moving, style
 
 COMMITTED = Path(__file__).parents[2] / "figures" / "paging.svg"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,10 +45,18 @@ def test_each_moment_shows_the_memory_after_that_many_steps(picture, memory, mom
     step = moving.STEPS[moment - len(moving.ARRIVALS)]
     drawn = memory_map_at(step, REQUESTS, MEMORIES[memory])
     seen = painted(picture, memory, moment)
-    for page, kind in enumerate(drawn.kinds[:: moving.PAGE]):
-        owner = drawn.owner[page * moving.PAGE]
-        says = {Kind.TOKENS: f"token{owner % 8}", Kind.RESERVED: f"later{owner % 8}"}
-        assert seen[page] == says.get(kind, "never" if kind == Kind.INTERNAL else "free"), page
+    assert len(seen) == moving.NUM_SLOTS // moving.PAGE
+    colors = dict[int, set[str]]()
+    for page, looks in seen.items():
+        slot = page * moving.PAGE
+        kind, owner = drawn.kinds[slot], int(drawn.owner[slot])
+        says = {Kind.TOKENS: "token", Kind.RESERVED: "later", Kind.INTERNAL: "never"}
+        assert looks.rstrip("01234567") == says.get(kind, "free"), page
+        if looks[-1].isdigit():
+            colors.setdefault(owner, set()).add(looks[-1])
+    given = [color for of_one in colors.values() for color in of_one]
+    assert len(given) == len(colors)  # a request has one colour
+    assert len({*given}) == min(len(colors), len(style.SEQUENCES))  # and, among few, its own
 
 
 def test_words_of_a_still_are_those_of_the_last_frame_and_true(picture) -> None:
