@@ -1,6 +1,7 @@
 """`make lab`: what a reader sees of it. Its set-up is tried with a Python that does nothing."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,12 +39,14 @@ def make_lab(venv: Path, *options: str, user: int = 1000, fails: int = 0) -> tup
     around = {name: value for name, value in os.environ.items() if name not in outer}
     command = ["make", "lab", f"VENV={venv}", f"PYTHON={sys.executable}", *options]
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
+    piped |= {"start_new_session": True}
     with subprocess.Popen(command, cwd=ROOT, env=around | own, **piped) as process:
         said = ""
         for line in process.stdout:
             said += line
             if "127.0.0.1" in line:
-                process.terminate()
+                # Asked to end while it still starts, JupyterLab may go on, and make with it.
+                os.killpg(process.pid, signal.SIGKILL)
                 break
     return process.returncode, said
 
