@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -77,6 +78,15 @@ def test_an_error_ends_its_cell_before_a_traceback_is_drawn() -> None:
     assert not task_of(result).failed
 
 
+@pytest.fixture
+def interrupts_are_ignored() -> Iterator[None]:
+    """As where a shell runs the grader in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts_are_ignored")
 def test_what_does_not_end_is_stopped_and_the_next_cell_runs() -> None:
     start = time.monotonic()
     result = grade_of("while True:\n    pass", OUTPUTS, TRY, limits=Limits(seconds=3))
