@@ -28,6 +28,14 @@ from tests.same_output import made_here
 
 FOLDER = Path(__file__).parent.parent / "figures"
 FIGURES = OF_VIZ | {"blank_to_right": draw_blank_to_right}
+# On GitHub, README's pictures are on a dark page where a reader chose one; the site does it itself.
+DARK = b"@media(prefers-color-scheme:dark){svg{filter:invert(.9) hue-rotate(180deg)}}</style>"
+
+
+def drawn(name: str) -> bytes:
+    """A figure as it is committed."""
+    picture = svg(FIGURES[name]())
+    return picture.replace(b"</style>", DARK, 1) if name == "blank_to_right" else picture
 
 
 def cells_of(path: Path) -> list[dict]:
@@ -59,7 +67,7 @@ def make_figure(file: str) -> str:
     elif path.stem in MOVING:
         path.write_text(MOVING[path.stem](), encoding="utf-8")
     else:
-        path.write_bytes(svg(FIGURES[path.stem]()))
+        path.write_bytes(drawn(path.stem))
     return "" if path.read_bytes() == before else "redrawn"
 
 

@@ -182,11 +182,12 @@ def test_pictures_are_dark_in_the_dark(page, site: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["index.html", "README.html"])
-def test_the_moving_picture_which_has_a_dark_style_is_not_made_dark_again(page, site, name) -> None:
+def test_pictures_that_have_a_dark_style_are_not_made_dark_again(page, site, name) -> None:
     page.emulate_media(color_scheme="dark")
     page.goto((site / name).as_uri())
     looks = "all => all.map((picture) => getComputedStyle(picture).filter)"
-    assert page.locator('img[src$="paging.svg"]').evaluate_all(looks) == ["none"]
+    pictures = page.locator('img:is([src$="paging.svg"], [src$="blank_to_right.svg"])')
+    assert pictures.evaluate_all(looks) == ["none", "none"]
 
 
 def test_answers_are_folded_and_one_button_opens_all(page, site: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pa_tutorial.viz import __main__ as viz
 from pa_tutorial.viz import style, walk
 from pa_tutorial.viz.__main__ import MOVING, PAGES
-from tests.refresh import FIGURES
+from tests.refresh import FIGURES, drawn
 from tests.same_output import require_same
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def test_figure_states_its_finding_and_is_what_pages_show(name: str) -> None:
     figure = FIGURES[name]()
     assert len(figure.get_suptitle().split()) >= 6, "the title is a sentence"
     assert figure.get_figwidth() == style.WIDTH, "as wide as a notebook"
-    require_committed(f"{name}.svg", style.svg(figure).decode())
+    require_committed(f"{name}.svg", drawn(name).decode())
 
 
 @pytest.mark.rest("test_microscope_page.py opens a page that is made of the same parts")
