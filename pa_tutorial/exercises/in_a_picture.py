@@ -34,7 +34,7 @@ def draw_blank_to_right() -> Figure:
     wrong = blank.wrong[-1]
     title = "Fill in a blank, and the verdict shows which threads went astray"
     figure, axes = style.new_figure(title, 4.3)
-    figure.suptitle(title, **(style.TITLE | {"size": LARGE + 1}))
+    figure.suptitle(title, **(style.TITLE | {"size": LARGE + 1}))  # larger than the parts' titles
     board(axes, WIDTH, HEIGHT)
     y = draw_code(axes, 0, "1  A blank: one function of vLLM's kernel, with a plan", plan_of(blank))
     y = draw_try(axes, y, "2  A wrong answer", blank, wrong.made_in(blank.source), wrong.new)

@@ -6,7 +6,7 @@ which shows the last one, and the loop begins with that too, so every still show
 and dark are in the style sheet.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -59,24 +59,20 @@ def look(kind: int, number: int, colors: dict[int, int]) -> Look:
     return f"{'later' if kind == Kind.RESERVED else 'token'}{colors[number]}"
 
 
-def colors_of(numbers: Iterable[int], before: dict[int, int]) -> dict[int, int]:
-    """Each request's colour. It keeps the one it had; a new one gets the one that fewest have."""
-    numbers = dict.fromkeys(numbers)
-    colors = {number: before[number] for number in numbers if number in before}
-    for number in numbers:
-        if number not in colors:
-            colors[number] = min(range(len(style.SEQUENCES)), key=[*colors.values()].count)
-    return colors
+def update(colors: dict[int, int], numbers: set[int]) -> None:
+    """A request keeps its colour while it has memory; a new one gets the one that fewest have."""
+    for number in colors.keys() - numbers:
+        del colors[number]
+    for number in sorted(numbers - colors.keys()):
+        colors[number] = min(range(len(style.SEQUENCES)), key=[*colors.values()].count)
 
 
 def frame(server: Server, colors: dict[int, int]) -> Frame:
-    """A page looks as its first slot does. The colours of those that have memory are updated."""
+    """A page looks as its first slot does."""
     memory, running = server.memory_map(), len(server.running)
     firsts = slice(0, NUM_SLOTS // PAGE * PAGE, PAGE)
     kinds, owners = memory.kinds[firsts].tolist(), memory.owner[firsts].tolist()
-    now = colors_of((owner for owner in owners if owner != NOBODY), colors)
-    colors.clear()
-    colors.update(now)
+    update(colors, {*owners} - {NOBODY})
     finished = len(server.requests) - running - len(server.waiting)
     looks = [look(kind, owner, colors) for kind, owner in zip(kinds, owners, strict=True)]
     return Frame(looks, running, finished)
@@ -156,7 +152,8 @@ def grid(num_pages: int) -> Iterator[str]:
     """The lines around all pages. The last row ends with the last page."""
     full, rest = divmod(num_pages, COLUMNS)
     for column in range(COLUMNS + 1):
-        yield f"M{column} 0v{full + (0 < rest >= column)}"
+        is_longer = rest and column <= rest
+        yield f"M{column} 0v{full + 1 if is_longer else full}"
     for row in range(full + 1):
         yield f"M0 {row}h{COLUMNS}"
     if rest:
