@@ -31,6 +31,7 @@ from simt.ptx.memory import WINDOWS, Access, GlobalMemory, Region, Space
 from simt.ptx.numbers import DTYPES
 from simt.ptx.parsing import Instruction, Kernel, PtxError, Variable, parse
 from simt.ptx.sources import sources_of
+from simt.ptx.types import require_types
 from simt.report import Finding, Report
 from simt.source import Site, Source
 from simt.trace import KINDS, NO_LANE, RECORD, SPACES, Trace, TracedArray
@@ -165,6 +166,7 @@ def run_ptx(
         capability = checked_capability(compute_capability, "compute_capability")
         text = text or compile_ptx(kernel, *args, compute_capability=capability, lineinfo=lineinfo)
         parsed = parse(text)
+    require_types(parsed)
     require_static_shared(parsed)
     require_shared_fits(parsed.num_bytes["shared"], shared_bytes)
     flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba

@@ -269,17 +269,13 @@ class _Body:
                 self.names = self.names.parents
                 self.suffixes.pop()
             elif kind == "label":
-                self.kernel.labels[piece + self.suffixes[-1]] = len(self.kernel.instructions)
+                self._mark(piece, line)
             elif kind == "place":
                 self._note_source(piece.split())
             elif piece.startswith(".reg"):
                 self._declare_registers(piece, line)
             elif piece.startswith((".local", ".param", ".shared")):
-                suffix = self.suffixes[-1]
-                if piece.startswith(".shared") and suffix:  # one for all calls of a function
-                    suffix = f".{at}"
-                name = self.kernel.declare(piece, line, suffix)
-                self._named(name, suffix)
+                self._declare_variable(piece, line, at)
             elif re.match(r"(@\S+ )?call\b", piece):
                 self._call(piece, line)
             elif not piece.startswith("."):
@@ -318,6 +314,21 @@ class _Body:
             return None
         return self.module.files.get(words[0], "?"), int(words[1])
 
+    def _declare_variable(self, text: str, line: int, at: int) -> None:
+        suffix, count = self.suffixes[-1], len(self.kernel.variables)
+        if text.startswith(".shared") and suffix:  # one for all calls of a function
+            suffix = f".{at}"
+        name = self.kernel.declare(text, line, suffix)
+        if not suffix and len(self.kernel.variables) == count:
+            raise PtxError(f"line {line} of the PTX: {name} is declared twice: {text}")
+        self._named(name, suffix)
+
+    def _mark(self, label: str, line: int) -> None:
+        name = label + self.suffixes[-1]
+        if name in self.kernel.labels:
+            raise PtxError(f"line {line} of the PTX: {label}: is in the kernel twice")
+        self.kernel.labels[name] = len(self.kernel.instructions)
+
     def _declare_registers(self, text: str, line: int) -> None:
         found = re.match(r"\.reg\s*\.(\w+)\s+(.*)", text)
         if found is None:
@@ -325,8 +336,11 @@ class _Body:
         _size(found[1], line)
         for name, items in re.findall(r"([\w$%]+)(?:<(\d+)>)?", found[2]):
             for number in range(int(items)) if items else [""]:
-                here = f"{name}{number}"
-                self.kernel.registers[self._named(here, self.suffixes[-1])] = found[1]
+                here = self._named(f"{name}{number}", self.suffixes[-1])
+                if here in self.kernel.registers:
+                    what = f"{name}{number} is declared twice: {text}"
+                    raise PtxError(f"line {line} of the PTX: {what}")
+                self.kernel.registers[here] = found[1]
 
     def _call(self, text: str, line: int) -> None:
         """The function's body follows the call. Its `ret` is a branch to what comes after it."""

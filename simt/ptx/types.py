@@ -1,0 +1,226 @@
+"""Which registers an instruction takes: what NVIDIA's assembler, ptxas, refuses is refused here.
+
+Source: NVIDIA, "Parallel Thread Execution ISA", section "Type Information for Instructions and
+Operands". The test of this table asks ptxas about every row.
+"""
+
+import re
+from functools import cache
+from itertools import zip_longest
+from typing import NamedTuple
+
+from simt.ptx.numbers import DTYPES, WIDER, size_of
+from simt.ptx.parsing import Instruction, Kernel, PtxError
+
+INTEGERS = "u16 u32 u64 s16 s32 s64"
+BITS = "b16 b32 b64"
+HALVES = "f16 f16x2 bf16 bf16x2"
+FLOATS = "f32 f64"
+IN_MEMORY = f"b8 u8 s8 {BITS} {INTEGERS} {FLOATS}"
+# Instructions, their operands, and the types they come in. Of an operand, t is the type at the end
+# of the instruction's name, s the one before, d the first; wide has twice the bits of t; - is an
+# address. A name with a word, such as mul.wide, is for instructions that have the word.
+TABLE = (
+    ("add sub min max", "t t t", f"{INTEGERS} {HALVES} {FLOATS}"),
+    ("mul.lo mul.hi", "t t t", INTEGERS),
+    ("mul", "t t t", f"{HALVES} {FLOATS}"),
+    ("addc subc", "t t t", INTEGERS),
+    ("mad.lo mad.hi madc", "t t t t", INTEGERS),
+    ("mad", "t t t t", FLOATS),
+    ("mul.wide", "wide t t", "u16 u32 s16 s32"),
+    ("mad.wide", "wide t t wide", "u16 u32 s16 s32"),
+    ("mul24", "t t t", "u32 s32"),
+    ("mad24", "t t t t", "u32 s32"),
+    ("sad", "t t t t", INTEGERS),
+    ("dp4a dp2a", "u32 s t u32", "u32 s32"),
+    ("div", "t t t", f"{INTEGERS} {FLOATS}"),
+    ("rem", "t t t", INTEGERS),
+    ("fma", "t t t t", f"{HALVES} {FLOATS}"),
+    ("abs neg", "t t", f"s16 s32 s64 {HALVES} {FLOATS}"),
+    ("copysign", "t t t", FLOATS),
+    ("sqrt rcp rsqrt", "t t", FLOATS),
+    ("sin cos lg2", "t t", "f32"),
+    ("ex2 tanh", "t t", f"{HALVES} f32"),
+    ("and or xor", "t t t", f"pred {BITS}"),
+    ("not", "t t", f"pred {BITS}"),
+    ("cnot", "t t", BITS),
+    ("shl", "t t u32", BITS),
+    ("shr", "t t u32", f"{BITS} {INTEGERS}"),
+    ("shf", "t t t u32", "b32"),
+    ("popc clz", "u32 t", "b32 b64"),
+    ("brev", "t t", "b32 b64"),
+    ("bfind", "u32 t", "u32 u64 s32 s64"),
+    ("bfe", "t t u32 u32", "u32 u64 s32 s64"),
+    ("bfi", "t t t u32 u32", "b32 b64"),
+    ("lop3 prmt", "t t t t", "b32"),
+    ("setp.eq setp.ne", "pred t t pred", f"{BITS} {INTEGERS} {HALVES} {FLOATS}"),
+    ("setp", "pred t t pred", f"{INTEGERS} {HALVES} {FLOATS}"),
+    ("testp", "pred t", FLOATS),
+    ("selp", "t t t pred", f"{BITS} {INTEGERS} {FLOATS}"),
+    ("mov", "t t", f"pred {BITS} {INTEGERS} {FLOATS}"),
+    ("cvta", "t t", "u32 u64"),
+    ("cvt", "s t", f"u8 s8 {INTEGERS} f16 bf16 {FLOATS}"),
+    ("cvt.f16x2 cvt.bf16x2 cvt.e4m3x2 cvt.e5m2x2", "s t t", "f16x2 bf16x2 e4m3x2 e5m2x2 f32"),
+    ("ld ldu", "t -", IN_MEMORY),
+    ("st", "- t", IN_MEMORY),
+    ("atom.exch", "t - t", "b32 b64"),
+    ("atom.cas", "t - t t", BITS),
+    ("atom.and atom.or atom.xor", "t - t", "b32 b64"),
+    ("atom.min atom.max", "t - t", "u32 u64 s32 s64"),
+    ("atom.inc atom.dec", "t - t", "u32"),
+    ("atom.add", "t - t", f"u32 u64 s32 {HALVES} {FLOATS}"),
+    ("red.and red.or red.xor", "- t", "b32 b64"),
+    ("red.min red.max", "- t", "u32 u64 s32 s64"),
+    ("red.inc red.dec", "- t", "u32"),
+    ("red.add", "- t", f"u32 u64 s32 {HALVES} {FLOATS}"),
+    ("shfl", "t t b32 b32 u32", "b32"),
+    ("vote.ballot", "t pred u32", "b32"),
+    ("vote", "t pred u32", "pred"),
+    ("match", "u32 t u32", "b32 b64"),
+    ("redux.and redux.or redux.xor", "t t u32", "b32"),
+    ("redux", "t t u32", "u32 s32"),
+    ("activemask", "t", "b32"),
+    ("mma", "d b32 b32 t", "f16 f32"),
+    ("ldmatrix", "b32 -", "b16"),
+    ("stmatrix", "- b32", "b16"),
+    ("bar.red barrier.red", "t u32 pred", "pred u32"),
+)
+
+
+class Form(NamedTuple):
+    operands: list[str]
+    types: list[str]
+
+
+FORMS = {name: Form(row[1].split(), row[2].split()) for row in TABLE for name in row[0].split()}
+ADDRESS = "-"
+SPECIAL = re.compile(
+    r"%(n?(tid|ctaid|clusterid)\.[xyz]|n?warpid|laneid|lanemask_\w+|n?smid|gridid|clock\w*|pm\d\w*"
+    r"|globaltimer\w*|envreg\d+|\w+_smem_\w+|\w*cluster_\w+(\.[xyz])?|current_graph_exec)|WARP_SZ"
+)
+IDENTIFIER = re.compile(r"(?<![\w$.%])(?:[A-Za-z$%][\w$.%]*|_[\w$.%]+)")
+CONSTANT = re.compile(r"0[fF][0-9A-Fa-f]{8}|0[dD][0-9A-Fa-f]{16}|-?(\d+\.\d*)|-?\d\w*")
+
+
+def require_types(kernel: Kernel) -> None:
+    """Raise PtxError for the first instruction that doesn't come in its type, has a register or a
+    constant of another type than it takes, or a name that isn't declared."""
+    for one in kernel.instructions:
+        require_type(kernel, one)
+
+
+def require_type(kernel: Kernel, one: Instruction) -> None:
+    """The same of one instruction."""
+    guard = one.guard.lstrip("!")
+    if guard and kernel.registers.get(guard) != "pred":
+        raise _refused(one, f"the guard {guard} isn't a .pred register")
+    if one.opcode == "bra":
+        if kernel.labels.keys().isdisjoint(one.operands):
+            raise _refused(one, f"{one.text.split()[-1]} isn't a label of the kernel")
+        return
+    wanted = _wanted(one.words)
+    if wanted is None:
+        raise _refused(one, f"{one.opcode} doesn't come in .{one.type}")
+    for operand, type_ in zip_longest(one.operands, wanted[: len(one.operands)], fillvalue=""):
+        register = kernel.registers.get(operand)
+        if register is None or not _agree(register, type_, _may_be_wider(one)):
+            _require_parts(kernel, one, operand, type_)
+
+
+def _may_be_wider(one: Instruction) -> bool:
+    """Whether registers may be wider than the type."""
+    is_plain = not any(word.startswith("bf") or word.endswith("x2") for word in one.words)
+    return one.opcode in ("ld", "ldu", "st", "cvt") and is_plain
+
+
+@cache
+def _wanted(words: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The types of an instruction's operands; empty: it isn't in the table. None: it doesn't come
+    in its type."""
+    opcode, types = words[0], [word for word in words if word in DTYPES]
+    longer = [f"{opcode}.{word}" for word in words[:-1] if f"{opcode}.{word}" in FORMS]
+    form = FORMS.get(longer[0] if longer else opcode)
+    num_types = 4 if opcode == "mma" else 2 if form and "s" in form.operands else 1
+    if form is None or len(types) != num_types:
+        return ()
+    if not set(types[-2:] if "s" in form.operands else types[-1:]) <= set(form.types):
+        return None
+    names = {"t": types[-1], "s": types[-2:][0], "d": types[0], "wide": WIDER.get(types[-1], "")}
+    wanted = [names.get(operand, operand) for operand in form.operands]
+    return tuple("f16x2" if opcode == "mma" and type_ == "f16" else type_ for type_ in wanted)
+
+
+@cache
+def _agree(register: str, wanted: str, may_be_wider: bool) -> bool:
+    """Whether a register of this type may stand where a type is wanted; ADDRESS, or "" for any."""
+    has, takes = _kind(register), _kind(wanted)
+    if wanted in ("", ADDRESS):
+        return not wanted or has in ("bits", "integer")
+    if "pred" in (has, takes):
+        return has == takes
+    size, least = size_of(register), size_of(wanted)
+    if size == least and (has == takes or "bits" in (has, takes)):
+        return True
+    if not may_be_wider or size < least:
+        return False
+    if takes == "integer":
+        return has != "float"
+    return "bits" in (has, takes)
+
+
+def _kind(type_: str) -> str:
+    """Types of one kind differ in their size alone."""
+    letters = re.sub(r"\d", "", type_)
+    return {"b": "bits", "u": "integer", "s": "integer", "f": "float"}.get(letters, letters)
+
+
+def _require_parts(kernel: Kernel, one: Instruction, operand: str, wanted: str) -> None:
+    """Of an operand that isn't one register: {%r1, %r2}, [%rd1+4], %p1|%p2, !%p1, a constant."""
+    if operand.startswith("["):
+        wanted = ADDRESS
+    elif operand.startswith("{") and one.opcode == "mov" and wanted:
+        wanted = f"b{8 * size_of(wanted) // len(operand.split(','))}"
+    for number, part in enumerate(operand.split("|")):
+        for name in IDENTIFIER.findall(part):
+            _require_name(kernel, one, name, "pred" if number else wanted)
+    if wanted and CONSTANT.fullmatch(operand) and not _takes_constant(operand, wanted):
+        raise _refused(one, f"{operand} is a constant where {_asked(one, wanted)}")
+
+
+def _takes_constant(text: str, wanted: str) -> bool:
+    is_single, is_double = text[:2] in ("0f", "0F"), text[:2] in ("0d", "0D") or "." in text
+    if is_single or is_double:
+        return wanted in ("f32", "f64", "b32" if is_single else "b64")
+    return _kind(wanted) in ("bits", "integer", "pred")
+
+
+def _require_name(kernel: Kernel, one: Instruction, name: str, wanted: str) -> None:
+    register = kernel.registers.get(name)
+    if register:
+        if not _agree(register, wanted, _may_be_wider(one)):
+            raise _refused(one, f"{name} is a .{register} register where {_asked(one, wanted)}")
+    elif name in kernel.variables or SPECIAL.fullmatch(name):
+        takes_it = one.opcode in ("mov", "cvt", "cvta") and _kind(wanted) in ("bits", "integer")
+        if wanted not in ("", ADDRESS) and not takes_it:
+            raise _refused(one, f"{name} is no register, and must be moved to one first")
+    elif name.startswith("%") or (wanted and one.opcode != "mov"):
+        raise _refused(one, f"{name} isn't declared")
+
+
+def _asked(one: Instruction, wanted: str) -> str:
+    """What an instruction takes: add.f32 takes .f32 or .b32."""
+    name = ".".join(one.words)
+    if wanted == ADDRESS:
+        return f"{name} takes an address: .u64, .s64 or .b64"
+    if wanted == "pred":
+        return f"{name} takes .pred"
+    bits = 8 * size_of(wanted)
+    types = {
+        "bits": f"any register of {bits} bits",
+        "integer": f".s{bits}, .u{bits} or .b{bits}",
+    }.get(_kind(wanted), f".{wanted} or .b{bits}")
+    return f"{name} takes {types}{', or a wider one' * _may_be_wider(one)}"
+
+
+def _refused(one: Instruction, why: str) -> PtxError:
+    return PtxError(f"{why}: {one}")
