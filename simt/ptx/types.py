@@ -6,7 +6,6 @@ Operands". The test of this table asks ptxas about every row.
 
 import re
 from functools import cache
-from itertools import zip_longest
 from typing import NamedTuple
 
 from simt.ptx.numbers import DTYPES, WIDER, size_of
@@ -121,16 +120,17 @@ def require_type(kernel: Kernel, one: Instruction) -> None:
     wanted = _wanted(one.words)
     if wanted is None:
         raise _refused(one, f"{one.opcode} doesn't come in .{one.type}")
-    for operand, type_ in zip_longest(one.operands, wanted[: len(one.operands)], fillvalue=""):
-        register = kernel.registers.get(operand)
-        if register is None or not _agree(register, type_, _may_be_wider(one)):
+    may_be_wider, registers = _may_be_wider(one.words), kernel.registers
+    for operand, type_ in zip(one.operands, (*wanted, *[""] * len(one.operands)), strict=False):
+        if operand not in registers or not _agree(registers[operand], type_, may_be_wider):
             _require_parts(kernel, one, operand, type_)
 
 
-def _may_be_wider(one: Instruction) -> bool:
+@cache
+def _may_be_wider(words: tuple[str, ...]) -> bool:
     """Whether registers may be wider than the type."""
-    is_plain = not any(word.startswith("bf") or word.endswith("x2") for word in one.words)
-    return one.opcode in ("ld", "ldu", "st", "cvt") and is_plain
+    is_plain = not any(word.startswith("bf") or word.endswith("x2") for word in words)
+    return words[0] in ("ld", "ldu", "st", "cvt") and is_plain
 
 
 @cache
@@ -197,7 +197,7 @@ def _takes_constant(text: str, wanted: str) -> bool:
 def _require_name(kernel: Kernel, one: Instruction, name: str, wanted: str) -> None:
     register = kernel.registers.get(name)
     if register:
-        if not _agree(register, wanted, _may_be_wider(one)):
+        if not _agree(register, wanted, _may_be_wider(one.words)):
             raise _refused(one, f"{name} is a .{register} register where {_asked(one, wanted)}")
     elif name in kernel.variables or SPECIAL.fullmatch(name):
         takes_it = one.opcode in ("mov", "cvt", "cvta") and _kind(wanted) in ("bits", "integer")
@@ -219,7 +219,7 @@ def _asked(one: Instruction, wanted: str) -> str:
         "bits": f"any register of {bits} bits",
         "integer": f".s{bits}, .u{bits} or .b{bits}",
     }.get(_kind(wanted), f".{wanted} or .b{bits}")
-    return f"{name} takes {types}{', or a wider one' * _may_be_wider(one)}"
+    return f"{name} takes {types}{', or a wider one' * _may_be_wider(one.words)}"
 
 
 def _refused(one: Instruction, why: str) -> PtxError:
