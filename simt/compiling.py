@@ -16,7 +16,7 @@ from unittest import mock
 from simt.arguments import require, require_type, whole_number
 from simt.kernel_arguments import arrays_of, function_of, named
 from simt.private_names import PLACE
-from simt.signatures import types_of
+from simt.signatures import declared, types_of
 
 Capability = tuple[int, int]
 
@@ -80,7 +80,7 @@ def _compiled(
     ):
         warnings.simplefilter("ignore")
         text, _ = cuda.compile(
-            _located(function, copies) if lineinfo else function,
+            _copied(function, copies, lineinfo),
             signature,
             device=False,
             abi="numba",
@@ -97,11 +97,13 @@ def _compiled(
     return _with_pythons_names(text, [function, *(device.py_func for device in copies)])
 
 
-def _located(function: FunctionType, made: dict[object, object]) -> FunctionType:
-    """A copy whose device functions are compiled with their line numbers too. Numba compiles a
-    device function as its own decorator says, and keeps what it has compiled.
+def _copied(function: FunctionType, made: dict[object, object], lineinfo: bool) -> FunctionType:
+    """A copy whose device functions are compiled with their line numbers too, and for the
+    signatures they have. Numba compiles a device function as its own decorator says, keeps what it
+    has compiled, and doesn't know the signatures that `jit` (jit.py) has kept from it.
 
-    made  device function -> its copy, so far
+    made      device function -> its copy, so far
+    lineinfo  with line numbers; if not, as the decorators say
     """
 
     def copied(value: object) -> object:
@@ -110,7 +112,13 @@ def _located(function: FunctionType, made: dict[object, object]) -> FunctionType
             return value
         if value not in made:
             made[value] = value  # for a function that calls itself
-            made[value] = type(value)(_located(value.py_func, made), {**options, "lineinfo": True})
+            inner = _copied(value.py_func, made, lineinfo)
+            lines = {"lineinfo": True} if lineinfo else {}
+            made[value] = type(value)(inner, options | lines)
+            for arguments, result in declared(value):
+                made[value].compile_device(arguments, result)
+            if declared(value):
+                made[value].disable_compile()
         return made[value]
 
     names = {name: function.__globals__.get(name) for name in function.__code__.co_names}

@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FunctionType
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from simt.arguments import require, whole_number
 from simt.compiling import checked_capability, compile_ptx
+from simt.device_array import HERE
 from simt.gpus import WARP_SIZE
 from simt.kernel_arguments import arrays_of, function_of, named, plain_number
 from simt.launch_options import (
@@ -170,13 +172,23 @@ def run_ptx(
     require_static_shared(parsed)
     require_shared_fits(parsed.num_bytes["shared"], shared_bytes)
     flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba
+    inside = {} if isinstance(kernel, str) else _compiled_in(parsed)
 
     def run(batched: bool) -> PtxReport:
-        memory = GlobalMemory(arrays_of(by_name), as_tuple(unwritten))
+        memory = GlobalMemory(arrays_of(by_name) | inside, as_tuple(unwritten))
         entry = _packed(parsed, flatten(by_name, memory))
         kept = keeps_shared and "race" not in checks
         machine = Machine(
-            parsed, grid, block, entry, memory.space, checks, max_steps, shared_bytes, kept, batched
+            _with_addresses(parsed, inside, memory),
+            grid,
+            block,
+            entry,
+            memory.space,
+            checks,
+            max_steps,
+            shared_bytes,
+            kept,
+            batched,
         )
         machine.run(Translator(machine).step, Watch(machine).look)
         memory.copy_back()
@@ -201,6 +213,39 @@ def require_static_shared(kernel: Kernel) -> None:
 # Arguments ---------------------------------------------------------------------------------------
 
 
+def _compiled_in(kernel: Kernel) -> dict[str, np.ndarray]:
+    """The global device arrays that a kernel uses: Numba compiles in their addresses."""
+    operands = {operand for one in kernel.instructions for operand in one.operands}
+    addresses = {int(operand) for operand in operands if operand.isdecimal()}
+    arrays = [one.array for one in HERE.values()]
+    used = [array for array in arrays if any(at in _bytes_of(array) for at in addresses)]
+    return {f"global device array {number}": array for number, array in enumerate(used)}
+
+
+def _bytes_of(array: np.ndarray) -> range:
+    return range(*byte_bounds(array))
+
+
+def _with_addresses(
+    kernel: Kernel, arrays: Mapping[str, np.ndarray], memory: GlobalMemory
+) -> Kernel:
+    """The kernel, with the addresses that these arrays have in the launch."""
+
+    def moved(operand: str) -> str:
+        address = int(operand) if operand.isdecimal() else -1
+        for name, array in arrays.items():
+            if address in _bytes_of(array):
+                return str(address - array.ctypes.data + memory.pointers[name])
+        return operand
+
+    if not arrays:
+        return kernel
+    instructions = [
+        replace(one, operands=tuple(map(moved, one.operands))) for one in kernel.instructions
+    ]
+    return replace(kernel, instructions=instructions)
+
+
 def _values_of_numba(by_name: dict[str, object], memory: GlobalMemory) -> list:
     """What Numba passes: for an array two pointers that kernels don't use, its number of items,
     their size, its address, its shape and its strides in bytes.
@@ -214,8 +259,15 @@ def _values_of_numba(by_name: dict[str, object], memory: GlobalMemory) -> list:
             values += [0, 0, array.size, array.itemsize, memory.pointers[name]]
             values += [*array.shape, *array.strides]
         else:
-            values += value if isinstance(value, tuple) else [value]
+            values += _numbers_in(value)
     return values
+
+
+def _numbers_in(value: object) -> list:
+    """A number, or those of a tuple, of tuples perhaps. A float16 is passed as its bits."""
+    if isinstance(value, tuple):
+        return [number for part in value for number in _numbers_in(part)]
+    return [value.view(np.uint16) if isinstance(value, np.float16) else value]
 
 
 def _values_of_text(by_name: dict[str, object], memory: GlobalMemory) -> list:

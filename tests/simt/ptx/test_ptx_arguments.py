@@ -1,0 +1,58 @@
+"""What a launch hands to a compiled kernel, and what Numba compiles into it."""
+
+import numpy as np
+import pytest
+
+from simt import cuda
+from simt.ptx import PtxFault, run_ptx
+
+pytestmark = pytest.mark.needs("numba-cuda")
+TABLE = cuda.to_device(np.arange(8, dtype=np.float32))
+PART = TABLE[2:6]
+COUNTS = cuda.to_device(np.zeros(8, np.int32))
+
+
+@cuda.jit
+def kernel_with_tables(out, first):
+    i = cuda.grid(1)
+    out[i] = PART[i] + TABLE[first + i]
+    COUNTS[i] = i + 1
+
+
+@cuda.jit("(int64, int64)", device=True)
+def add(x, y):
+    return x + y
+
+
+@cuda.jit
+def kernel_with_signature(out, x, y):
+    out[0] = add(x, y)
+
+
+@cuda.jit
+def kernel_with_numbers(out, half, nested):
+    out[0], out[1], out[2] = half, nested[0], nested[1][1]
+
+
+def test_a_kernel_reads_and_writes_global_device_arrays_in_place() -> None:
+    out = np.zeros(4, np.float32)
+    run_ptx(kernel_with_tables, 1, 4, out, 4)
+    assert out.tolist() == [2 + 4, 3 + 5, 4 + 6, 5 + 7]
+    assert COUNTS.copy_to_host().tolist() == [1, 2, 3, 4, 0, 0, 0, 0]
+
+
+def test_an_index_past_the_end_of_a_global_device_array_is_a_fault() -> None:
+    with pytest.raises(PtxFault, match=r"memory: thread 3 .* just past the end of global device"):
+        run_ptx(kernel_with_tables, 1, 4, np.zeros(4, np.float32), 5)
+
+
+def test_a_device_function_is_compiled_for_its_signature() -> None:
+    out = np.zeros(1)
+    run_ptx(kernel_with_signature, 1, 1, out, 1.5, 2.5)
+    assert out[0] == 1 + 2
+
+
+def test_a_float16_and_tuples_of_tuples_are_arguments() -> None:
+    out = np.zeros(3)
+    run_ptx(kernel_with_numbers, 1, 1, out, np.float16(1.5), (7, (2, 2.25)))
+    assert out.tolist() == [1.5, 7, 2.25]
