@@ -10,13 +10,14 @@ from collections.abc import Callable
 import numpy as np
 
 from simt.gpus import WARP_SIZE
+from simt.half import COMPARISONS, NUMBERS
 from simt.lanes import Lanes
 from simt.ptx import numbers
 from simt.ptx.machine import EVERY_LANE, PtxFault, Step
 from simt.ptx.memory import WINDOWS, Space
 from simt.ptx.numbers import DTYPES
 from simt.ptx.operands import Operands, Read, Write, is_constant, parts_of
-from simt.ptx.parsing import Instruction
+from simt.ptx.parsing import Instruction, PtxError
 
 ATOMIC = {
     **{"add": operator.add, "min": min, "max": max, "exch": lambda old, new: new},
@@ -25,9 +26,22 @@ ATOMIC = {
     "dec": lambda old, limit: old - 1 if 0 < old <= limit else limit,
     "cas": lambda old, expected, new: new if old == expected else old,
 }
-DEPTHS = {"m16n8k8": 8, "m16n8k16": 16}
+REDUCTIONS = {
+    **{"add": np.add, "min": np.minimum, "max": np.maximum},
+    **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor},
+}
+MATRICES = {"f16": 2, "bf16": 2, "tf32": 1}
+# Names that C++ gives functions of halves: _ZL6__hmul6__halfS__nbst, _ZplRK6__halfS1__nbst.
+HALF_FUNCTION = re.compile(
+    r"_Z(?:L\d+_{0,2}(h\w+?)|([a-z]{2})RK)(?:6__(half)|13__nv_bfloat16)\w*_nbst"
+)
+HALVES = NUMBERS | {f"h{name}": getattr(operator, name) for name in COMPARISONS}
+OPERATORS = {
+    **{"pl": "hadd", "mi": "hsub", "ml": "hmul", "dv": "hdiv", "ng": "hneg"},
+    **{name: f"h{name}" for name in COMPARISONS},
+}
 COPIES = ("ca", "cg", "commit_group", "wait_group", "wait_all")
-SPACES = ("global", "shared", "local", "param")
+SPACES = ("global", "const", "shared", "local", "param")
 # What their names may have besides: hints for caches, and order beyond that of barriers.
 ORDERED = ("relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys")
 HINTS = ("weak", "volatile", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc", "L1", "L2")
@@ -117,31 +131,118 @@ class Accesses(Operands):
 
         return self._together(one, members, run)
 
+    def _named(self, members: np.ndarray, lanes: Lanes) -> np.ndarray:
+        """[warps, 32, 32] which lanes each lane's mask names, of those that are here."""
+        masks = self.machine.warps(np.broadcast_to(members, self.machine.num_threads))
+        named = masks[:, :, None] >> np.arange(WARP_SIZE, dtype=np.uint32) & 1 == 1
+        return named & self.machine.warps(lanes.flags)[:, None, :]
+
+    def _of_warps(self, read: Read) -> np.ndarray:
+        return self.machine.warps(np.broadcast_to(read(), self.machine.num_threads))
+
+    def _match(self, one: Instruction) -> Step:
+        """The lanes that have the same number; or all lanes, if all have it."""
+        target, _, all_have_it = one.operands[0].partition("|")
+        read, members = self.read(one.operands[1], one.type), self.read(one.operands[2], "u32")
+        write, write_all = self.write(target, "u32"), self.write(all_have_it or "_", "pred")
+        is_all = one.words[1:3] == ("all", "sync")
+        if not (is_all or one.words[1:3] == ("any", "sync")):
+            raise one.unknown()
+
+        def run(lanes: Lanes) -> None:
+            named, values = self._named(members(), lanes), self._of_warps(read)
+            same = named & (values[:, :, None] == values[:, None, :])
+            if is_all:
+                every = (same == named).all(axis=2)
+                write_all(every.reshape(-1), lanes)
+                same &= every[:, :, None]
+            bits = np.packbits(same, axis=2, bitorder="little")
+            write(bits.view(np.uint32).reshape(-1), lanes)
+
+        return self._together(one, members, run)
+
+    def _reduce(self, one: Instruction) -> Step:
+        """redux.sync: every lane gets what the numbers of all lanes named come to."""
+        function, limits = REDUCTIONS[one.words[2]], np.iinfo(DTYPES[one.type])
+        start = {"min": limits.max, "max": limits.min, "and": ~limits.dtype.type(0)}
+        one.require("sync", one.words[2], operands=3)
+        read, members = self.read(one.operands[1], one.type), self.read(one.operands[2], "u32")
+        write = self.write(one.operands[0], one.type)
+        how = {"axis": 2, "dtype": limits.dtype, "initial": start.get(one.words[2], 0)}
+
+        def run(lanes: Lanes) -> None:
+            named, values = self._named(members(), lanes), self._of_warps(read)[:, None, :]
+            each = np.broadcast_to(values, named.shape)
+            write(function.reduce(each, where=named, **how).reshape(-1), lanes)
+
+        return self._together(one, members, run)
+
+    def _half_function(self, one: Instruction) -> Step:
+        """A function of cuda.fp16 or bf16, which Numba links when it launches. It takes pointers to
+        local memory: where its result goes, and where its numbers are. It returns 0."""
+        found = HALF_FUNCTION.fullmatch(one.operands[0])
+        function = found and HALVES.get(found[1] or OPERATORS.get(found[2]))
+        if not function:
+            what = "the text has no such function"
+            raise PtxError(f"line {one.line} of the PTX: {what}: {one.text}")
+        _, returned, *pointers = one.operands
+        type_, locate = "f16" if found[3] == "half" else "bf16", self.machine.locate
+        param = self.machine.memory["param"]
+
+        def run(lanes: Lanes) -> None:
+            base, half = param.base[lanes.numbers], np.dtype("u2")
+            places = [(base + self.places[pointer]) // 8 for pointer in pointers]
+            to, *from_ = (param.items(np.dtype("i8"))[n] - WINDOWS["local"] for n in places)
+            values = []
+            for addresses in from_:
+                memory, places = locate(one, "read", "local", addresses, 2, lanes)
+                values.append(numbers.decoded(memory.items(half)[places // 2], type_))
+            result = function(*(value.astype(np.float64) for value in values))
+            is_bool = result.dtype == bool
+            bits = result.astype("u1") if is_bool else numbers.encoded(result, type_)
+            memory, places = locate(one, "write", "local", to, bits.itemsize, lanes)
+            memory.items(bits.dtype)[places // bits.itemsize] = bits
+            memory.write(places, bits.itemsize)
+            places = base + self.places[returned]
+            param.items(np.dtype("u4"))[places // 4] = 0
+            param.write(places, 4)
+
+        return run
+
     # Matrices ---------------------------------------------------------------------------------
 
     def _mma(self, one: Instruction) -> Step:
-        """d = a * b + c: a warp's [16, k] times [k, 8] in 16-bit floats, plus [16, 8] float32."""
-        how, types = one.words[1:6], one.words[6:]
-        depth, type_ = DEPTHS[how[2]], types[1]
+        """d = a * b + c: a warp's [16, k] times [k, 8], plus [16, 8]."""
+        type_, sum_ = one.words[-2], one.type
         d, a, b, c = (parts_of(operand) for operand in one.operands)
-        if how != ("sync", "aligned", how[2], "row", "col") or type_ not in ("f16", "bf16"):
+        items, steps = MATRICES[type_], len(b)  # in a register of a and b; registers of b
+        names = "mma", "sync", "aligned", f"m16n8k{4 * items * steps}", "row", "col"
+        if one.words != (*names, sum_, type_, type_, sum_) or (sum_, type_) == ("f16", "bf16"):
             raise one.unknown()
-        if types != ("f32", type_, type_, "f32") or len(d) != 4 or len(c) != 4:
+        num = {"f32": 4, "f16": 2}[sum_]
+        if [len(a), len(c), len(d)] != [2 * steps, num, num] or steps not in (1, 2):
             raise one.unknown()
-        if len(a) != depth // 4 or len(b) != depth // 8:
-            raise one.unknown()
-        writes = [self.write(name, "f32") for name in d]
-        left, right = ([self.read(name, f"{type_}x2") for name in names] for names in (a, b))
-        added = [self.read(name, "f32") for name in c]
+        pair = sum_ if sum_ == "f32" else "f16x2"
+        writes = [self.write(name, pair) for name in d]
+        left, right = ([self._in_matrix(name, type_) for name in names] for names in (a, b))
+        added = [self.read(name, pair) for name in c]
 
         def run(lanes: Lanes) -> None:
+            shape = self.machine.num_threads, 4 // num
             first, second = (np.stack([read() for read in each], axis=1) for each in (left, right))
-            third = [np.broadcast_to(read(), self.machine.num_threads) for read in added]
-            result = numbers.matrix_product(first, second, np.stack(third, axis=1))
+            third = [np.broadcast_to(read().reshape(-1, 4 // num), shape) for read in added]
+            result = numbers.matrix_product(first, second, np.concatenate(third, axis=1))
             for n, write in enumerate(writes):
-                write(result[:, n], lanes)
+                write(result[:, n] if num == 4 else result[:, 2 * n : 2 * n + 2], lanes)
 
         return self._together(one, lambda: EVERY_LANE, run)
+
+    def _in_matrix(self, name: str, type_: str) -> Read:
+        """[n, items] of a register; a tf32 is a float32 without its lowest 13 bits."""
+        if type_ != "tf32":
+            return self.read(name, f"{type_}x2")
+        bits = self.read(name, "b32")
+        return lambda: (bits() & np.uint32(0xFFFFE000)).view(np.float32).reshape(-1, 1)
 
     def _matrices(self, one: Instruction) -> Step:
         """ldmatrix and stmatrix: one, two or four matrices of 8 x 8 halves. Lane 8 * m + r has the
@@ -196,8 +297,8 @@ class Accesses(Operands):
         """The addresses of all threads, within the space that has the window."""
         base, offset = PLACE.fullmatch(operand).groups()
         offset = int(offset or "0", 0) - window
-        if base in self.kernel.variables:
-            number = self.kernel.variables[base].offset + offset
+        if base in self.places:
+            number = self.places[base] + offset
             places = np.full(self.machine.num_threads, number, np.int64)
             return lambda: places
         type_ = f"u{8 * self.machine.registers[base].itemsize}"
@@ -249,7 +350,8 @@ class Accesses(Operands):
         one.require(*SPACES, *ORDERED, *HINTS, *VECTORS)
         if len(parts) != (sum(VECTORS.get(word, 0) for word in one.words) or 1):
             raise one.unknown()
-        if is_store and PLACE.fullmatch(operand)[1] in self.kernel.parameters:  # read-only
+        is_argument = PLACE.fullmatch(operand)[1] in self.kernel.parameters
+        if is_store and (is_argument or "const" in one.words):  # read-only
             raise one.unknown()
         type_, dtype = one.type, DTYPES[one.type]
         kind, num_bytes = "write" if is_store else "read", dtype.itemsize * len(parts)
@@ -364,6 +466,7 @@ class Accesses(Operands):
 
 
 def space_of(one: Instruction) -> str:
-    """The space that an instruction's name has; "" if its addresses are generic."""
-    words = (word.partition("::")[0] for word in one.words)
+    """The space that an instruction's name has; "" if its addresses are generic. Constant memory
+    is global memory here."""
+    words = (word.partition("::")[0].replace("const", "global") for word in one.words)
     return next((word for word in words if word in SPACES), "")

@@ -20,7 +20,8 @@ from simt.ptx.memory import Access
 
 FIRST = 64  # basic blocks before it is first noted where the threads are
 TURNS = 3  # that must be alike: a race with the turn before has then been found
-TOGETHER = ("shfl", "vote", "mma", "bar", "barrier")  # what these read, other lanes see
+# What these read, other lanes see.
+TOGETHER = ("shfl", "vote", "match", "redux", "mma", "bar", "barrier")
 Bytes = tuple[str, int, int]  # of a space, from one address up to another
 
 
@@ -115,7 +116,9 @@ class Watch:
             loaded = [
                 where
                 for n, kind, where in accesses
-                if kind == "atomic" or (kind == "read" and not found.isdisjoint(uses[n].writes))
+                if kind == "atomic"
+                or (kind == "read" and not found.isdisjoint(uses[n].writes))
+                or machine.kernel.instructions[n].opcode == "call"  # its result is in memory
             ]
             for n, kind, where in accesses:
                 if kind != "read" and any(_overlap(where, other) for other in loaded):

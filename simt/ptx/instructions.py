@@ -14,12 +14,13 @@ import numpy as np
 from simt.gpus import WARP_SIZE
 from simt.lanes import Lanes
 from simt.ptx import numbers
-from simt.ptx.accesses import Accesses, space_of
+from simt.ptx.accesses import STARTS, Accesses, space_of
 from simt.ptx.machine import DONE, FENCES, PtxFault, Step
 from simt.ptx.memory import WINDOWS
 from simt.ptx.numbers import DTYPES, WIDER, size_of
 from simt.ptx.operands import Fixed, Read, is_constant, parts_of
 from simt.ptx.parsing import Instruction, PtxError
+from simt.ptx.registers import CARRY
 
 COMPARISONS = {
     **{"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal},
@@ -31,6 +32,7 @@ INTEGER = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "mad": lambda a, b, c: a * b + c},
     **{"min": np.minimum, "max": np.maximum, "neg": np.negative, "abs": np.abs},
     **{"div": numbers.quotient, "rem": np.fmod},
+    "sad": lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c,
 }
 FMA = numbers.fma.ufunc  # of NumPy's kind, so that it can write in place
 FLOAT = {
@@ -41,12 +43,18 @@ FLOAT = {
     **{"rsqrt": lambda a: 1 / np.sqrt(a), "lg2": np.log2, "tanh": np.tanh},
     **{"sin": np.sin, "cos": np.cos},
 }
+EITHER = {"min": np.minimum, "max": np.maximum}  # .NaN: NaN if either is
+# What a word of an instruction does to its result.
+AFTER = {
+    **{"ftz": numbers.flushed, "sat": numbers.saturated},
+    "relu": lambda result: np.where(result < 0, 0, result),
+}
 NEAR = {"shl": np.left_shift, "shr": np.right_shift}  # by less than the width
 BITS = {
     **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert},
     **{"shl": numbers.shifted_left, "shr": numbers.shifted_right},
     **{"popc": numbers.count_ones, "clz": numbers.count_leading_zeros},
-    **{"lop3": numbers.lut3, "prmt": numbers.permuted_bytes, "brev": numbers.reversed_bits},
+    **{"lop3": numbers.lut3, "brev": numbers.reversed_bits},
     **{"bfe": numbers.bits_of, "bfi": numbers.with_bits},
 }
 # Those that have a method of their own.
@@ -54,6 +62,15 @@ OWN = {
     **{"mov": "_mov", "cvta": "_cvta", "cvt": "_cvt", "setp": "_setp", "selp": "_selp"},
     **{"shf": "_funnel", "shfl": "_shuffle", "vote": "_vote", "activemask": "_active_mask"},
     **{"mma": "_mma", "cp": "_copy", "ldmatrix": "_matrices", "stmatrix": "_matrices"},
+    **{"match": "_match", "redux": "_reduce", "dp4a": "_dot", "dp2a": "_dot"},
+    **dict.fromkeys(("addc", "subc", "madc"), "_with_carry"),
+    **{"testp": "_test", "isspacep": "_is_in_space", "bfind": "_find", "prmt": "_permute"},
+}
+TESTS = {
+    **{"finite": np.isfinite, "infinite": np.isinf, "notanumber": np.isnan},
+    "number": lambda a: ~np.isnan(a),
+    "normal": lambda a: np.isfinite(a) & ((numbers.flushed(a) != 0) | (a == 0)),
+    "subnormal": lambda a: (numbers.flushed(a) == 0) & (a != 0),
 }
 NOTHING_TO_DO = ("nanosleep", "pragma", "call")
 
@@ -93,8 +110,7 @@ class Translator(Accesses):
     def _step(self, one: Instruction) -> Step:
         opcode = one.opcode
         if one.words == ("call", "unknown"):
-            what = "the text has no such function"
-            raise PtxError(f"line {one.line} of the PTX: {what}: {one.text}")
+            return self._half_function(one)
         if opcode in NOTHING_TO_DO:
             return do_nothing
         if opcode in FENCES:
@@ -105,6 +121,8 @@ class Translator(Accesses):
             return self._load_or_store(one)
         if opcode in ("atom", "red"):
             return self._atomic(one)
+        if "cc" in one.words and opcode in ("add", "sub", "mad"):
+            return self._with_carry(one)
         if opcode in OWN:
             return getattr(self, OWN[opcode])(one)
         if opcode in BITS:
@@ -124,6 +142,8 @@ class Translator(Accesses):
         if "warp" in one.words:
             return self._sync_warp(one)
         if opcode in ("bar", "barrier"):
+            if "red" in one.words:
+                return self._reduce_at_barrier(one)
             if one.operands != ("0",):
                 raise one.unknown()
             return lambda lanes: machine.wait(one, lanes)
@@ -132,6 +152,26 @@ class Translator(Accesses):
         there = there if there < len(self.kernel.instructions) else DONE
 
         return lambda lanes: machine.go(lanes, there)
+
+    def _reduce_at_barrier(self, one: Instruction) -> Step:
+        """bar.red: how many threads of the block hold a predicate, or whether any or all do."""
+        machine, how = self.machine, one.words[-2]
+        target, number, guard = one.operands
+        if number != "0" or how not in ("popc", "and", "or"):
+            raise one.unknown()
+        holds, write = self.predicate(guard), self.write(target, one.type)
+        kept = np.zeros(machine.num_threads, bool)
+
+        def tell(lanes: Lanes) -> None:
+            each = np.where(lanes.flags, kept, how == "and").reshape(-1, machine.per_block)
+            function = {"popc": np.sum, "and": np.all, "or": np.any}[how]
+            write(np.repeat(function(each, axis=1), machine.per_block), lanes)
+
+        def run(lanes: Lanes) -> None:
+            np.copyto(kept, holds(), where=lanes.flags)
+            machine.wait(one, lanes, tell)
+
+        return run
 
     def _sync_warp(self, one: Instruction) -> Step:
         members = self.read(one.operands[0], "u32")
@@ -149,21 +189,27 @@ class Translator(Accesses):
     # Arithmetic -------------------------------------------------------------------------------
 
     def _integer(self, one: Instruction) -> Step:
-        words, type_, opcode = one.words, one.type, one.opcode
+        words, type_, opcode = one.words, one.type, one.opcode.removesuffix("24")
         one.require("lo", "hi", "wide", operands=1 + num_values(INTEGER[opcode]))
         if "wide" in words:
             wide = WIDER[type_]
             reads = [self._wide(operand, type_, wide) for operand in one.operands[1:3]]
             reads += [self.read(operand, wide) for operand in one.operands[3:]]
             return self._result(one.operands[0], wide, INTEGER[opcode], *reads)
-        reads = self._reads(one, type_)
-        if "hi" not in words:
-            return self._result(one.operands[0], type_, INTEGER[opcode], *reads)
+        function, reads = INTEGER[opcode], self._reads(one, type_)
+        if "hi" in words:
 
-        def high(a: np.ndarray, b: np.ndarray, c: int = 0) -> np.ndarray:
-            return numbers.high_half(a, b, type_) + DTYPES[type_].type(c)
+            def function(a: np.ndarray, b: np.ndarray, c: int = 0) -> np.ndarray:
+                return numbers.high_half(a, b, type_) + DTYPES[type_].type(c)
 
-        return self._result(one.operands[0], type_, high, *reads)
+        if opcode == one.opcode:
+            return self._result(one.operands[0], type_, function, *reads)
+
+        def of_24_bits(a: np.ndarray, b: np.ndarray, *c: np.ndarray) -> np.ndarray:
+            a, b = (np.left_shift(x, 8) >> (0 if "hi" in words else 8) for x in (a, b))
+            return function(a, b, *c)
+
+        return self._result(one.operands[0], type_, of_24_bits, *reads)
 
     def _wide(self, operand: str, type_: str, wide: str) -> Read:
         read = self.read(operand, type_)
@@ -171,23 +217,29 @@ class Translator(Accesses):
 
     def _float(self, one: Instruction) -> Step:
         words, type_, narrow = one.words, one.type, numbers.narrow(one.type)
-        function, flush, is_fma = FLOAT[one.opcode], "ftz" in words, one.opcode == "fma"
-        allowed = ["rn", "approx", "full"]
-        if not narrow:
-            allowed += ["ftz", "sat"]
-        elif is_fma:
-            function = numbers.fma_of_halves
-        if is_fma and type_ == "f32" and "rm" in words:
-            function, allowed = numbers.fma_down, ["rm", "ftz", "sat"]
-        one.require(*allowed, operands=1 + num_values(function))
-        if not flush and "sat" not in words:
+        opcode = "fma" if one.opcode == "mad" else one.opcode
+        function, flush = FLOAT[opcode], "ftz" in words
+        allowed = ["rn", "approx", "full", "sat"]
+        if narrow and opcode == "fma":
+            function, allowed = numbers.fma_of_halves, [*allowed, "relu"]
+        if opcode in ("min", "max"):
+            function = EITHER[opcode] if "NaN" in words else function
+            allowed = ["NaN"]
+        allowed += ["ftz"] if not narrow or type_.startswith("bf16") else []
+        how = next((word for word in words if word in numbers.TOWARDS), None)
+        if how and opcode in numbers.ABOVE and not narrow:
+            allowed += [how]
+            function = numbers.rounded(opcode, how, function)
+        one.require(*allowed, operands=1 + num_values(FLOAT[opcode]))
+        last = [AFTER[word] for word in words if word in AFTER]
+        if not last:
             return self._result(one.operands[0], type_, function, *self._reads(one, type_))
 
         def compute(*values: np.ndarray) -> np.ndarray:
-            values = [numbers.flushed(value) for value in values] if flush else values
-            result = function(*values)
-            result = numbers.flushed(result) if flush else result
-            return numbers.saturated(result) if "sat" in words else result
+            result = function(*map(numbers.flushed, values) if flush else values)
+            for change in last:
+                result = change(result)
+            return result
 
         return self._result(one.operands[0], type_, compute, *self._reads(one, type_))
 
@@ -209,6 +261,62 @@ class Translator(Accesses):
             function = partial(numbers.lut3, table=table)
             return self._result(one.operands[0], type_, function, *reads)
         return self._result(one.operands[0], result, BITS[opcode], *self._reads(one, type_))
+
+    def _find(self, one: Instruction) -> Step:
+        one.require("shiftamt", operands=2)
+        is_shift = "shiftamt" in one.words
+        function = numbers.shift_to_leading_one if is_shift else numbers.leading_one
+        return self._result(one.operands[0], "u32", function, *self._reads(one, one.type))
+
+    def _permute(self, one: Instruction) -> Step:
+        _, type_, *mode = one.words
+        if type_ != "b32" or not {*mode} <= numbers.BYTES.keys() or len(mode) > 1:
+            raise one.unknown()
+        a, b, c = self._reads(one, type_)
+        selector = (lambda: numbers.selector_of(mode[0], c())) if mode else c
+        return self._result(one.operands[0], type_, numbers.permuted_bytes, a, b, selector)
+
+    def _dot(self, one: Instruction) -> Step:
+        """dp4a, dp2a: c and the products of a's bytes, or halves, with b's or half of b's bytes."""
+        count, first = int(one.opcode[2]), 2 if "hi" in one.words else 0
+        kinds = [{"s32": "i", "u32": "u"}[type_] for type_ in one.words[-2:]]
+        one.require("u32", "s32", *(("lo", "hi") if count == 2 else ()), operands=4)
+
+        def dot(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+            left = np.atleast_1d(a).view(f"{kinds[0]}{4 // count}").reshape(-1, count)
+            right = np.atleast_1d(b).view(f"{kinds[1]}1").reshape(-1, 4)[:, first : first + count]
+            return np.multiply(left, right, dtype=np.int64).sum(axis=1) + c
+
+        return self._result(one.operands[0], "s32", dot, *self._reads(one, "s32"))
+
+    def _with_carry(self, one: Instruction) -> Step:
+        """add, sub and mad that use the carry flag: with .cc they set it, with a c they add it."""
+        opcode, type_ = one.opcode[:3], f"u{one.type[1:]}"
+        one.require(*(("cc", "lo", "hi") if opcode == "mad" else ("cc",)))
+        flag = self.machine.registers[CARRY]
+        takes, gives = one.opcode.endswith("c"), "cc" in one.words
+        write, write_flag = self.write(one.operands[0], type_), self.write(CARRY, "pred")
+        reads = self._reads(one, one.type)
+
+        def run(lanes: Lanes) -> None:
+            *factors, last = (read() for read in reads)
+            first = factors[0]
+            if opcode == "mad":
+                is_low = "lo" in one.words
+                first = np.multiply(*factors) if is_low else numbers.high_half(*factors, one.type)
+            given = flag.astype(DTYPES[type_]) if takes else DTYPES[type_].type(0)
+            a, b = (np.asarray(x).view(DTYPES[type_]) for x in (first, last))
+            if opcode == "sub":
+                part, result = a - b, a - b - given
+                carry = (a < b) | (part < given)
+            else:
+                part, result = a + b, a + b + given
+                carry = (part < a) | (result < part)
+            write(result, lanes)
+            if gives:
+                write_flag(carry, lanes)
+
+        return run
 
     def _funnel(self, one: Instruction) -> Step:
         """shf: 32 bits of the 64 in b:a, from a distance."""
@@ -273,11 +381,25 @@ class Translator(Accesses):
         flush, bits = "ftz" in one.words, 8 * size_of(target)
         nan = 1 << bits - 1 if source == "f64" or bits == 64 else 0
         is_integer = target[0] in "us"
-        modifiers = ("rn", "ftz") if is_integer else ("rn", "ftz", "sat")
+        modifiers = "rn", "ftz", "sat"
+        how = next((word for word in one.words if word in numbers.TOWARDS), None)
+        if how and target in ("f32", "f64"):
+            modifiers += (how,)
         one.require(*modifiers, *numbers.ROUNDINGS, target, operands=2)
-        plain = not (rounding or flush or "sat" in one.words or numbers.narrow(target))
+        read = self.read(one.operands[1], source)
+        plain = not (rounding or flush or how or "sat" in one.words or numbers.narrow(target))
         if plain and (source[0] in "us" or not is_integer):
-            return self._move(one.operands[0], target, self.read(one.operands[1], source))
+            return self._move(one.operands[0], target, read)
+        if is_integer and source[0] in "us" and "sat" in one.words:
+            each = [np.iinfo(DTYPES[type_]) for type_ in (target, source)]
+            limits = max(one.min for one in each), min(one.max for one in each)
+            return self._result(one.operands[0], target, lambda value: value.clip(*limits), read)
+
+        def to_float(value: np.ndarray) -> np.ndarray:
+            return value.astype(DTYPES[target])
+
+        if how:
+            to_float = numbers.rounded("cvt", how, to_float)
 
         def convert(value: np.ndarray) -> np.ndarray:
             value = numbers.flushed(value) if flush and source == "f32" else np.asarray(value)
@@ -287,10 +409,10 @@ class Translator(Accesses):
                 value = numbers.ROUNDINGS[rounding](value)
             if "sat" in one.words:
                 value = numbers.saturated(value)
-            value = value if numbers.narrow(target) else value.astype(DTYPES[target])
+            value = value if numbers.narrow(target) else to_float(value)
             return numbers.flushed(value) if flush and target == "f32" else value
 
-        return self._result(one.operands[0], target, convert, self.read(one.operands[1], source))
+        return self._result(one.operands[0], target, convert, read)
 
     def _cvt_pair(self, one: Instruction, target: str, source: str) -> Step:
         """Two float32 become a pair, the first its upper half; 8-bit floats become float16."""
@@ -344,6 +466,19 @@ class Translator(Accesses):
                 write(value, lanes)
 
         return run
+
+    def _test(self, one: Instruction) -> Step:
+        holds = TESTS[one.words[1]]
+        return self._result(one.operands[0], "pred", holds, *self._reads(one, one.type))
+
+    def _is_in_space(self, one: Instruction) -> Step:
+        number = STARTS.index(WINDOWS[one.words[1].partition("::")[0]]) + 1
+        read = self.read(one.operands[1], "u64")
+
+        def holds(address: np.ndarray) -> np.ndarray:
+            return np.searchsorted(STARTS, address, side="right") == number
+
+        return self._result(one.operands[0], "pred", holds, read)
 
     def _selp(self, one: Instruction) -> Step:
         a, b = (self.read(operand, one.type) for operand in one.operands[1:3])

@@ -175,7 +175,8 @@ def run_ptx(
     inside = {} if isinstance(kernel, str) else _compiled_in(parsed)
 
     def run(batched: bool) -> PtxReport:
-        memory = GlobalMemory(arrays_of(by_name) | inside, as_tuple(unwritten))
+        arrays = arrays_of(by_name) | parsed.arrays | inside
+        memory = GlobalMemory(arrays, as_tuple(unwritten))
         entry = _packed(parsed, flatten(by_name, memory))
         kept = keeps_shared and "race" not in checks
         machine = Machine(

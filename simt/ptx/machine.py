@@ -31,7 +31,10 @@ RELEASES, ACQUIRES = {"release", "acq_rel"}, {"acquire", "acq_rel"}
 FENCES = ("membar", "fence")
 ENDS_A_BLOCK = ("bra", "ret", "exit", "bar", "barrier", "trap")
 # Each is a basic block of its own: lanes may wait before it.
-MEETS = ("shfl", "vote", "bar", "barrier", "mma", "ldmatrix", "stmatrix")
+MEETS = (
+    *("shfl", "vote", "match", "redux", "bar", "barrier"),
+    *("mma", "ldmatrix", "stmatrix"),
+)
 
 
 EVERY_LANE = np.uint32(0xFFFFFFFF)
@@ -53,6 +56,12 @@ def is_fence(one: Instruction) -> bool:
     return one.opcode in FENCES or bool((RELEASES | ACQUIRES) & set(one.words))
 
 
+def _lane_masks(lane: np.ndarray) -> dict[str, np.ndarray]:
+    bit = np.uint32(1) << lane.astype(np.uint32)
+    below, above = bit - np.uint32(1), ~(bit | bit - np.uint32(1))
+    return {"eq": bit, "lt": below, "le": below | bit, "gt": above, "ge": above | bit}
+
+
 Step = Callable[[Lanes], None]  # of the threads that execute an instruction
 
 
@@ -67,6 +76,7 @@ class Machine:
     ordering    what the barriers of a thread block order; None: races aren't looked for
     next        [num_threads] number of each thread's next instruction, or DONE, or WAITING
     resume      [num_threads] where a thread goes on after the barrier at which it waits
+    at_opening  instruction behind a barrier -> what happens when the barrier opens
     at_barriers for each opening of barriers: which thread blocks waited, and their shared memory
     meeting     [num_threads] whether a thread waits for other lanes that its next instruction names
     some_meet   whether any does
@@ -158,7 +168,7 @@ class Machine:
         self.resume = np.zeros(self.num_threads, np.int64)
         self.meeting, self.goes_on = np.zeros(self.num_threads, bool), False
         self.some_meet = False
-        self.copies = Copies(self.num_threads)
+        self.copies, self.at_opening = Copies(self.num_threads), dict[int, Step]()
         self.special = self._special()
         for space in ("shared", "local", "param"):
             self.memory[space].clear()
@@ -176,6 +186,7 @@ class Machine:
             "%laneid": self.lane,
             "%warpid": self.thread // WARP_SIZE,
             "%dynamic_smem_size": self.shared_bytes,
+            **{f"%lanemask_{name}": mask for name, mask in _lane_masks(self.lane).items()},
             "WARP_SZ": WARP_SIZE,
         }
         for sizes, numbers, shape, number in (
@@ -321,7 +332,10 @@ class Machine:
 
     # Barriers ---------------------------------------------------------------------------------
 
-    def wait(self, barrier: Instruction, lanes: Lanes) -> None:
+    def wait(self, barrier: Instruction, lanes: Lanes, then: Step | None = None) -> None:
+        """then  a step for the lanes when the barrier opens"""
+        if then:
+            self.at_opening[barrier.number + 1] = then
         self.resume[lanes.flags] = barrier.number + 1
         self.go(lanes, WAITING)
 
@@ -346,6 +360,9 @@ class Machine:
             shared = self.memory["shared"].data.reshape(self.num_blocks, -1)
             self.at_barriers.append((waits[:, 0], shared.copy()))
         waiting = self.next == WAITING
+        for number in self.at_opening:
+            self.at_opening[number](self.lanes(waiting & (self.resume == number)))
+        self.at_opening.clear()
         self.next[waiting] = self.resume[waiting]
         if self.ordering is not None:
             self.ordering.barrier()
@@ -381,11 +398,11 @@ class Machine:
         memory = self.memory[space]
         if not len(addresses):
             return memory, addresses
-        at = one, lanes, addresses
+        at = memory, one, lanes, addresses
         low, high = int(addresses.min()), int(addresses.max()) + num_bytes
         found = memory.holding(low, high)
         if found is None:
-            self._require_inside(memory, num_bytes, *at)
+            self._require_inside(num_bytes, *at)
         if np.bitwise_or.reduce(addresses) & num_bytes - 1:
             aligned = addresses % num_bytes == 0
             self._require(aligned, "memory", f"misaligned for {num_bytes} bytes", *at)
@@ -393,7 +410,7 @@ class Machine:
         if memory.base is not None:
             places = addresses + (memory.base if lanes.everyone else memory.base[lanes.numbers])
         if kind != "write" and "init" in self.checks and found not in memory.complete:
-            self._require_written(memory, places, num_bytes, *at)
+            self._require_written(places, num_bytes, *at)
         if self.ordering is not None and space in ("global", "shared"):
             accessed = "atomic" if STRONG & set(one.words) else kind
             if RELEASES & set(one.words):
@@ -407,15 +424,15 @@ class Machine:
         return memory, places
 
     def _require_inside(
-        self, memory: Space, num_bytes: int, one: Instruction, lanes: Lanes, addresses: np.ndarray
+        self, num_bytes: int, memory: Space, one: Instruction, lanes: Lanes, addresses: np.ndarray
     ) -> None:
         outside = memory.outside(addresses, num_bytes)
         if outside.any():
             where = memory.where(addresses[np.argmax(outside)])
-            self._require(~outside, "memory", where, one, lanes, addresses)
+            self._require(~outside, "memory", where, memory, one, lanes, addresses)
 
     def _require_written(
-        self, memory: Space, places: np.ndarray, num_bytes: int, one: Instruction, lanes: Lanes,
+        self, places: np.ndarray, num_bytes: int, memory: Space, one: Instruction, lanes: Lanes,
         addresses: np.ndarray,
     ) -> None:  # fmt: skip
         written, what = memory.all_written(places, num_bytes), "read, and was never written"
@@ -423,16 +440,17 @@ class Machine:
             missing = places[~written][:, None] + np.arange(num_bytes)
             if memory.name == "shared" and self.copies.include(missing):
                 what = "read, and the thread that copies it (cp.async) hasn't waited"
-            self._require(written, "init", what, one, lanes, addresses)
+            self._require(written, "init", what, memory, one, lanes, addresses)
 
     def _require(
-        self, holds: np.ndarray, check: str, what: str, one: Instruction, lanes: Lanes,
-        addresses: np.ndarray,
+        self, holds: np.ndarray, check: str, what: str, memory: Space, one: Instruction,
+        lanes: Lanes, addresses: np.ndarray,
     ) -> None:  # fmt: skip
         """Raise PtxFault about the first thread for which it doesn't hold."""
         if not holds.all():
             first = int(np.argmin(holds))
-            thread = f"{self.name(lanes.numbers[first])}, address {addresses[first]:#x}"
+            address = f"address {memory.shown(addresses[first]):#x}"
+            thread = f"{self.name(lanes.numbers[first])}, {address}"
             raise PtxFault(check, f"{thread} is {what}", one)
 
     def name(self, thread: int) -> str:

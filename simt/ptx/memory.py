@@ -18,6 +18,7 @@ from simt.memory import ALIGNMENT, Memory
 from simt.ptx.parsing import Instruction, round_up
 
 WINDOWS = {"global": 0x7F0000000000, "local": 0x20000000000, "shared": 0x10000000000}
+NEAR_NULL = 1 << 32  # a null pointer and an index that isn't far from it
 NOT_WRITTEN = 0xFF  # every byte that nobody has written: NaN as a float, -1 as an integer
 
 
@@ -72,10 +73,19 @@ class Space:
         first, last = self.owner[inside], self.owner[inside + num_bytes - 1]
         return beyond | (first == 0) | (first != last)
 
+    def shown(self, address: int) -> int:
+        """An address within the space as kernels know it: in global memory it is generic."""
+        window = 0 if self.owner is None else WINDOWS["global"]
+        return int(address) + window & (1 << 64) - 1
+
     def where(self, address: int) -> str:
         """Of an access outside: where it is."""
         if self.owner is None:
             return f"outside the {self.size} bytes of {self.name} memory"
+        null = address + WINDOWS["global"]
+        if abs(null) < NEAR_NULL:
+            side = "past" if null > 0 else "before"
+            return f"{abs(null)} bytes {side} a null pointer" if null else "a null pointer"
         if not self.arrays:
             return "in no array: the kernel has none"
         distances = {

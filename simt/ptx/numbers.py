@@ -3,6 +3,10 @@
 Source: NVIDIA, "Parallel Thread Execution ISA", chapter "Instruction Set".
 """
 
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
 import ml_dtypes
 import numpy as np
 from numba import float32, float64, vectorize
@@ -33,6 +37,19 @@ def size_of(type_: str) -> int:
     if type_ not in DTYPES:
         raise ValueError(f"the type .{type_} isn't known")
     return DTYPES[type_].itemsize
+
+
+def literal(text: str, dtype: np.dtype) -> np.generic:
+    """A number as the text writes it; a float in hexadecimal is its bits, also for integers.
+
+    Raises ValueError for what isn't a number."""
+    if found := re.fullmatch(r"0([fd])([0-9A-Fa-f]+)", text):
+        bits = np.array(int(found[2], 16), "u4" if found[1] == "f" else "u8")
+        return bits.view(dtype)[()]  # also as bits, in mov.b32
+    if dtype.kind == "f":
+        return dtype.type(float(text))
+    bits = int(text.rstrip("U"), 0) & (1 << 8 * dtype.itemsize) - 1
+    return np.array(bits, f"u{dtype.itemsize}").view(dtype)[()]
 
 
 # Floating point ----------------------------------------------------------------------------------
@@ -67,14 +84,52 @@ def add_to_odd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return bits.view(np.float64)
 
 
-def fma_down(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """a * b + c in float32, rounded towards minus infinity."""
-    product = np.multiply(a, b, dtype=np.float64)  # exact
-    exact = add_to_odd(product, np.broadcast_to(np.float64(c), product.shape))
-    near = exact.astype(np.float32)
-    near = np.where(near > exact, np.nextafter(near, np.float32(-np.inf)), near)
-    is_minus_0 = (exact == 0) & (np.signbit(product) | np.signbit(c))
-    return np.where(is_minus_0, np.float32(-0.0), near)
+# By how much an exact result is above a number r, given as fractions; of sqrt, its square.
+ABOVE = {
+    **{"add": lambda r, a, b: a + b - r, "sub": lambda r, a, b: a - b - r},
+    **{"mul": lambda r, a, b: a * b - r, "fma": lambda r, a, b, c: a * b + c - r},
+    **{"div": lambda r, a, b: a / b - r, "rcp": lambda r, a: 1 / a - r},
+    **{"sqrt": lambda r, a: a - r * r, "cvt": lambda r, a: a - r},
+}
+SUMS = ("add", "sub", "fma")
+TOWARDS = {"rz": 0, "rm": -np.inf, "rp": np.inf}
+
+
+def rounded(name: str, how: str, function: Callable) -> Callable:
+    """A function that rounds to nearest, rounded as .rz, .rm or .rp do; `name` is in ABOVE."""
+    above = np.frompyfunc(lambda *numbers: _sign_above(ABOVE[name], *numbers), 1 + _num(name), 1)
+
+    def compute(*values: np.ndarray) -> np.ndarray:
+        near = np.asarray(function(*values))
+        if how == "rm" and name in SUMS:  # in which x - x is -0
+            first, *others, last = values
+            near = -np.asarray(function(-first, *others, -last))
+        if name in SUMS and near.dtype == np.float32:  # the same, but faster
+            factor, sign = values[1] if name == "fma" else 1, -1.0 if name == "sub" else 1.0
+            product = np.atleast_1d(np.multiply(values[0], factor, dtype=np.float64))  # exact
+            pair = np.broadcast_arrays(product, values[-1] * sign)
+            side = np.sign(add_to_odd(*pair) - near)
+        else:
+            side = np.asarray(above(near, *values)).astype(np.int64)
+        away = {"rz": side * np.sign(near) < 0, "rm": side < 0, "rp": side > 0}[how]
+        return np.where(away, np.nextafter(near, near.dtype.type(TOWARDS[how])), near)
+
+    return compute
+
+
+def _num(name: str) -> int:
+    return ABOVE[name].__code__.co_argcount - 1
+
+
+def _sign_above(above: Callable, near: float, *values: float) -> int:
+    """1 if the exact result is above the nearest float, -1 if below, 0 if it is that."""
+    is_too_large = near in (np.inf, -np.inf)
+    try:
+        found = above(Fraction(0 if is_too_large else near), *map(Fraction, values))
+    except (ValueError, OverflowError, ZeroDivisionError):  # of NaN, infinity, 0: nothing to round
+        return 0
+    found = -found if is_too_large else found
+    return (found > 0) - (found < 0)
 
 
 def lesser(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -190,6 +245,19 @@ def lut3(a: np.ndarray, b: np.ndarray, c: np.ndarray, table: int) -> np.ndarray:
     return result
 
 
+# The bytes that prmt takes if it has a mode: a number's, given the selector's low two bits.
+BYTES = {
+    **{"f4e": lambda c, n: c + n, "b4e": lambda c, n: (c - n) % 8, "rc8": lambda c, n: c},
+    **{"ecl": np.maximum, "ecr": np.minimum, "rc16": lambda c, n: n % 2 + c % 2 * 2},
+}
+
+
+def selector_of(mode: str, c: np.ndarray) -> np.ndarray:
+    """prmt's selector that does what a mode does."""
+    first = np.asarray(c).astype(np.int64) & 3
+    return sum(np.asarray(BYTES[mode](first, n)) << 4 * n for n in range(4))
+
+
 def permuted_bytes(a: np.ndarray, b: np.ndarray, selector: np.ndarray) -> np.ndarray:
     """prmt: each nibble of the selector takes a byte of the eight in b:a, or copies its sign."""
     pool = np.asarray(a, np.uint64) | np.asarray(b, np.uint64) << np.uint64(32)
@@ -211,6 +279,18 @@ def reversed_bits(a: np.ndarray) -> np.ndarray:
 
 def count_ones(a: np.ndarray) -> np.ndarray:
     return np.bitwise_count(a).astype(np.uint32)
+
+
+def leading_one(a: np.ndarray) -> np.ndarray:
+    """bfind: the number of the highest bit that differs from the sign; all ones if none does."""
+    a = np.where(a < 0, ~a, a).view(f"u{a.itemsize}")
+    return np.uint32(8 * a.itemsize - 1) - count_leading_zeros(a)
+
+
+def shift_to_leading_one(a: np.ndarray) -> np.ndarray:
+    """bfind.shiftamt: how far to shift it to the highest place; all ones if there is none."""
+    found, width = leading_one(a), np.uint32(8 * a.itemsize)
+    return np.where(found < width, width - np.uint32(1) - found, found)
 
 
 def count_leading_zeros(a: np.ndarray) -> np.ndarray:
@@ -264,20 +344,22 @@ def narrowed_to_odd(number: np.ndarray) -> np.ndarray:
 
 
 def matrix_product(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """d = a * b + c of each warp, as mma.m16n8k8 and m16n8k16 spread them over its lanes.
+    """d = a * b + c of each warp, as mma.m16n8k4, m16n8k8 and m16n8k16 spread them over its lanes.
 
-    a        [threads, k / 4, 2] float32: a matrix of 16 x k, with two items in a register
-    b        [threads, k / 8, 2] float32: a matrix of k x 8
+    a        [threads, 2 * steps, items] float32: a matrix of 16 x k, with so many items in a
+             register; k is steps * 4 * items
+    b        [threads, steps, items] float32: a matrix of k x 8
     c        [threads, 4] float32: a matrix of 16 x 8
-    returns  [threads, 4] float32
+    returns  [threads, 4] float64
 
     Lane 4 * i + j has items of rows i and i + 8 of a, c and d, and of column i of b.
     """
-    steps = b.shape[1]  # of k, each of 8
-    a = a.astype(np.float64).reshape(-1, 8, 4, steps, 2, 2).transpose(0, 4, 1, 3, 2, 5)
-    b = b.astype(np.float64).reshape(-1, 8, 4, steps, 2).transpose(0, 3, 2, 4, 1)
+    steps, items = b.shape[1:]
+    depth = steps * 4 * items
+    a = a.astype(np.float64).reshape(-1, 8, 4, steps, 2, items).transpose(0, 4, 1, 3, 2, 5)
+    b = b.astype(np.float64).reshape(-1, 8, 4, steps, items).transpose(0, 3, 2, 4, 1)
     c = c.reshape(-1, 8, 4, 2, 2).transpose(0, 3, 1, 2, 4).reshape(-1, 16, 8)
     # The products are exact. The order in which a GPU adds them, and how it rounds, isn't
-    # documented; here the sum is computed in float64, then rounded.
-    d = (a.reshape(-1, 16, 8 * steps) @ b.reshape(-1, 8 * steps, 8) + c).astype(np.float32)
+    # documented; here the sum is computed in float64, and rounded where it is written.
+    d = a.reshape(-1, 16, depth) @ b.reshape(-1, depth, 8) + c
     return d.reshape(-1, 2, 8, 4, 2).transpose(0, 2, 3, 1, 4).reshape(-1, 4)

@@ -4,7 +4,6 @@ Operands are looked up once, when the instruction is translated. All threads com
 lanes' results are kept, unless the register is a scratch register.
 """
 
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +11,8 @@ import numpy as np
 from simt.lanes import Lanes
 from simt.ptx import numbers
 from simt.ptx.machine import Machine, Step
-from simt.ptx.numbers import DTYPES
+from simt.ptx.memory import WINDOWS
+from simt.ptx.numbers import DTYPES, literal
 from simt.ptx.parsing import Instruction
 
 Read = Callable[[], np.ndarray]
@@ -31,10 +31,17 @@ class Fixed:
 
 
 class Operands:
-    """The operands of one machine's instructions."""
+    """The operands of one machine's instructions.
+
+    places  variable -> its address, within its space unless that is global memory
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.kernel = machine, machine.kernel
+        self.places = {name: one.offset for name, one in self.kernel.variables.items()}
+        for name, start, _ in machine.memory["global"].arrays:
+            if name in self.kernel.arrays:
+                self.places[name] = WINDOWS["global"] + start
 
     def read(self, operand: str, type_: str) -> Read:
         """The operand as numbers of a type: an array per thread, or one number for all."""
@@ -46,15 +53,8 @@ class Operands:
             return self._read_register(operand, type_)
         if operand in self.machine.special:  # they change from thread block to thread block
             return lambda: np.asarray(self.machine.special[operand]).astype(dtype)
-        if operand in self.kernel.variables:
-            value = dtype.type(self.kernel.variables[operand].offset)
-        elif found := re.fullmatch(r"0([fd])([0-9A-Fa-f]+)", operand):
-            bits = np.array(int(found[2], 16), "u4" if found[1] == "f" else "u8")
-            value = bits.view(dtype)[()]  # also as bits, in mov.b32
-        else:
-            bits = int(operand.rstrip("U"), 0) & (1 << 8 * dtype.itemsize) - 1
-            value = np.array(bits, f"u{dtype.itemsize}").view(dtype)[()]
-        return Fixed(np.asarray(value))
+        place = self.places.get(operand)
+        return Fixed(np.asarray(literal(operand, dtype) if place is None else dtype.type(place)))
 
     def _read_register(self, name: str, type_: str) -> Read:
         raw, dtype = self.machine.registers[name], DTYPES[type_]

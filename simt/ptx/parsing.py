@@ -5,6 +5,7 @@ Variables".
 """
 
 import linecache
+import math
 import re
 from bisect import bisect_right
 from collections import ChainMap, Counter
@@ -12,7 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from simt.ptx.numbers import size_of
+import numpy as np
+
+from simt.ptx.numbers import DTYPES, literal, size_of
 from simt.tracebacks import ShortInNotebooks
 
 # Comments, and strings, in which // may stand.
@@ -23,6 +26,12 @@ CALL = re.compile(r"call(?:\.uni)?\s+(?:\(([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\
 VARIABLE = re.compile(
     r"\.(shared|local|param)\s*(?:\.align\s+(\d+)\s*)?\.(\w+)\s+(?:\.ptr\b.*?)?"
     r"([\w$]+)(?:\[(\d*)\])?\s*;?$"
+)
+# One outside of functions: what is before its space, its type, name, sizes and first values.
+GLOBAL = re.compile(
+    r"^[ \t]*((?:\.\w+\s+)*)\.(?:global|const)\b\s*(?:\.align\s+\d+\s*)?\.(\w+)\s+([\w$]+)"
+    r"((?:\[\d*\])*)\s*(?:=\s*([^;]*))?;",
+    re.M,
 )
 SHARED = re.compile(r"^[ \t]*(?:\.\w+\s+)*\.shared\b[^\n;]*?([\w$]+)(?:\[\d*\])?\s*;", re.M)
 # The pieces of a body. A statement ends with a semicolon, but .loc doesn't.
@@ -117,6 +126,8 @@ class Kernel:
                 what calls hand over and get back
     num_bytes   space -> bytes: of all threads in "entry", of a thread block in "shared", of a
                 thread in "local" and "param"
+    arrays      name -> what is at the start in a variable outside of functions, in global or
+                constant memory
     """
 
     name: str
@@ -125,6 +136,7 @@ class Kernel:
     labels: dict[str, int] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     num_bytes: Counter[str] = field(default_factory=Counter)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
     def declare(self, text: str, line: int, suffix: str = "", is_entry: bool = False) -> str:
         """Read a declaration such as .shared .align 16 .b8 name[256]; give it the place after those
@@ -192,7 +204,26 @@ def parse(text: str, name: str = "") -> Kernel:
     arrays = [one for one in SHARED.finditer(blank[: entry.start()]) if one[1] in used]
     for array in sorted(arrays, key=lambda one: "[]" in one[0]):
         kernel.declare(array[0], module.line(array.start(1)))
+    for found in GLOBAL.finditer(blank):
+        if found[3] in used:
+            kernel.arrays[found[3]] = _array_of(found, module.line(found.start(3)))
     return kernel
+
+
+def _array_of(found: re.Match, line: int) -> np.ndarray:
+    """A variable outside of functions, with its first values; zeros follow."""
+    linkage, type_, name, sizes, values = found.groups()
+    _size(type_, line)
+    if ".extern" in linkage:
+        raise PtxError(f"line {line} of the PTX: {name} is .extern, and nothing else declares it")
+    try:
+        items = [literal(text, DTYPES[type_]) for text in re.findall(r"[^\s{},]+", values or "")]
+        shape = [int(size or len(items)) for size in re.findall(r"\[(\d*)\]", sizes)]
+        array = np.zeros(math.prod(shape), DTYPES[type_])
+        array[: len(items)] = items
+    except ValueError:  # such as the address of another
+        raise PtxError(f"line {line} of the PTX: {name} isn't an array of numbers") from None
+    return array
 
 
 class _Module:
@@ -348,8 +379,9 @@ class _Body:
         if found is None:  # such as one under a guard, which no compiler makes
             raise PtxError(f"line {line} of the PTX: what call is {text!r}?")
         function = self.module.functions.get(found[2])
-        if function is None:  # refused when it is reached
-            self._append("", ("call", "unknown"), (), text, line)
+        if function is None:  # one of cuda.fp16, or refused when it is reached
+            given = map(self._renamed, [*_names_in(found[1]), *_names_in(found[3])])
+            self._append("", ("call", "unknown"), (found[2], *given), text, line)
             return
         name, given = found[2], [*_names_in(found[1]), *_names_in(found[3])]
         own = [*_names_in(function[1]), *_names_in(function[3])]

@@ -15,6 +15,7 @@ from simt.ptx.numbers import size_of
 from simt.ptx.parsing import Instruction, Kernel
 
 WORD = re.compile(r"[\w$%.]+")
+CARRY = "%carry"  # a predicate that has no name in the text: what .cc leaves for addc, subc, madc
 WITHOUT_RESULT = ("st", "red", "bra", "bar", "barrier", "cp", "stmatrix")
 
 
@@ -30,13 +31,16 @@ class Uses(NamedTuple):
 
 def uses_of(one: Instruction, types: Mapping[str, str]) -> Uses:
     first, *rest = one.operands or ("",)
-    if one.opcode in WITHOUT_RESULT or first.startswith("["):
+    has_none = one.opcode in WITHOUT_RESULT and "red" not in one.words[1:]  # bar.red has one
+    if has_none or first.startswith("["):
         first, rest = "", one.operands
     places = [operand for operand in one.operands if operand.startswith("[")]
     guard, address, reads, writes = (
         tuple([word for word in WORD.findall(text) if word in types])
         for text in (one.guard, " ".join(places), " ".join(rest), first)
     )
+    reads += (CARRY,) if one.opcode in ("addc", "subc", "madc") else ()
+    writes += (CARRY,) if "cc" in one.words else ()
     return Uses(guard, address, guard + reads, writes)
 
 
@@ -61,7 +65,7 @@ class Registers(dict[str, np.ndarray]):
         written = {name for one in self.uses for name in one.writes}
         self.scratch = written - self.kept
         for name in self.kept | self.scratch:
-            type_ = kernel.registers[name]
+            type_ = kernel.registers.get(name, "pred")
             self[name] = np.zeros(num_threads, bool if type_ == "pred" else f"u{size_of(type_)}")
 
     def clear(self) -> None:

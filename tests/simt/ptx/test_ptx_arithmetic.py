@@ -41,6 +41,12 @@ def high(a: int, b: int, bits: int) -> int:
     return a * b >> bits
 
 
+def of_24_bits(a: int, b: int, half: str, type_: str) -> int:
+    """mul24: of the 48 bits of a product, the low 32 or the high 32."""
+    a, b = ((x + 2**23) % 2**24 - 2**23 if type_[0] == "s" else x % 2**24 for x in (a, b))
+    return a * b if half == "lo" else a * b >> 16
+
+
 def funnel(a: int, b: int, n: int) -> int:
     return (b << 32 | a) >> n
 
@@ -85,6 +91,17 @@ INTEGER_CASES: list[tuple[str, str, Callable]] = [
     ("mul.hi.u64", "u64", lambda a, b: high(a, b, 64)),
     ("mad.lo.s32", "s32", lambda a, b, c: a * b + c),
     ("mad.hi.u32", "u32", lambda a, b, c: high(a, b, 32) + c),
+    *((f"sad.{t}", t, lambda a, b, c: abs(a - b) + c) for t in ("u16", "s32", "u64")),
+    *(
+        (f"mul24.{half}.{t}", t, lambda a, b, half=half, t=t: of_24_bits(a, b, half, t))
+        for half in ("lo", "hi")
+        for t in ("u32", "s32")
+    ),
+    *(
+        (f"mad24.{half}.{t}", t, lambda a, b, c, half=half, t=t: of_24_bits(a, b, half, t) + c)
+        for half in ("lo", "hi")
+        for t in ("u32", "s32")
+    ),
     # For b = 0 a GPU's results are unspecified.
     *((f"div.{t}", t, lambda a, b: truncated(a, b) if b else 0) for t in ("u32", "s64")),
     *((f"rem.{t}", t, lambda a, b: a - truncated(a, b) * b if b else 0) for t in ("s32", "u64")),
@@ -109,13 +126,113 @@ INTEGER_CASES: list[tuple[str, str, Callable]] = [
     ("name", "type_", "exact"), INTEGER_CASES, ids=[name for name, *_ in INTEGER_CASES]
 )
 def test_integers_wrap(name: str, type_: str, exact: Callable) -> None:
-    count = exact.__code__.co_argcount if hasattr(exact, "__code__") else 2 - (exact is abs)
+    count = 2 - (exact is abs)
+    if hasattr(exact, "__code__"):
+        count = exact.__code__.co_argcount - len(exact.__defaults__ or ())
     operands = [integers(type_) for _ in range(count)]
     table = f", {0xF0 & 0xCC ^ ~0xAA & 0xFF:#x}" if name.startswith("lop3") else ""
     slots = ", ".join(f"{{{n}}}" for n in range(count))
     got = computed(f"{name} {{d}}, {slots}{table}", type_, *((type_, x) for x in operands))
     want = [wrapped(exact(*map(int, row)), type_) for row in zip(*operands, strict=True)]
     assert got.tolist() == want
+
+
+# As the specification's tables have them: for each of c's low two bits, the bytes of the result
+# from the highest on.
+MODES = {
+    "f4e": "3210 4321 5432 6543", "b4e": "5670 6701 7012 0123", "rc8": "0000 1111 2222 3333",
+    "ecl": "3210 3211 3222 3333", "ecr": "0000 1110 2210 3210", "rc16": "1010 3232 1010 3232",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_permutation_may_have_a_mode(mode: str) -> None:
+    a, b, c = (integers("u32") for _ in range(3))
+    name = f"prmt.b32.{mode} {{d}}, {{0}}, {{1}}, {{2}}"
+    got = computed(name, "u32", ("u32", a), ("u32", b), ("u32", c))
+    rows = zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
+    assert got.tolist() == [permuted(x, y, int(MODES[mode].split()[z & 3], 16)) for x, y, z in rows]
+
+
+@pytest.mark.parametrize("type_", ["u32", "s32", "u64", "s64"])
+def test_the_leading_bit_is_found(type_: str) -> None:
+    a = integers(type_)
+    lengths = [(~x if x < 0 else x).bit_length() for x in a.tolist()]
+    got = computed(f"bfind.{type_} {{d}}, {{0}}", "u32", (type_, a))
+    assert got.tolist() == [(n - 1) & 0xFFFFFFFF for n in lengths]
+    got = computed(f"bfind.shiftamt.{type_} {{d}}, {{0}}", "u32", (type_, a))
+    assert got.tolist() == [8 * a.itemsize - n if n else 0xFFFFFFFF for n in lengths]
+
+
+def pieces(number: int, type_: str, bits: int) -> list[int]:
+    each = [number >> at & (1 << bits) - 1 for at in range(0, 32, bits)]
+    return [x - (1 << bits) if type_ == "s32" and x >> bits - 1 else x for x in each]
+
+
+@pytest.mark.parametrize("types", [("u32", "s32"), ("s32", "u32"), ("s32", "s32"), ("u32", "u32")])
+@pytest.mark.parametrize("name", ["dp4a", "dp2a.lo", "dp2a.hi"])
+def test_products_of_bytes_are_added(name: str, types: tuple[str, str]) -> None:
+    a, b, c = (integers("u32") for _ in range(3))
+    text = f"{name}.{types[0]}.{types[1]} {{d}}, {{0}}, {{1}}, {{2}}"
+    got = computed(text, "u32", ("u32", a), ("u32", b), ("u32", c))
+    rows = zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
+    size, first = (8, 0) if name == "dp4a" else (16, 2 if name.endswith("hi") else 0)
+    want = [
+        z + sum(p * q for p, q in zip(
+            pieces(x, types[0], size), pieces(y, types[1], 8)[first:], strict=False))
+        for x, y, z in rows
+    ]  # fmt: skip
+    assert got.tolist() == [x & 0xFFFFFFFF for x in want]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_carry_goes_from_one_instruction_to_the_next(bits: int) -> None:
+    """Numbers of two registers: added, subtracted and multiplied; and the carry at their end."""
+    type_ = f"u{bits}"
+    low, high_, c, d = ((type_, integers(type_)) for _ in range(4))
+    last = c[1].copy()
+    last[::2] = low[1][::2]  # so that some differences are 0
+    c = type_, last
+    x, y = (
+        [int(m) << bits | int(n) for n, m in zip(a[1], b[1], strict=True)]
+        for a, b in ((low, high_), (c, d))
+    )
+    r = {32: "%r2", 64: "%rd2"}[bits]
+    steps = (
+        f"{{name}}.cc.{type_} {r}0, {{0}}, {{2}}; {{name}}c.cc.{type_} {r}1, {{1}}, {{3}}; "
+        f"{{name}}c.{type_} {r}2, 0, 0; mov.b{bits} {{d}}, {r}"
+    )
+    for name, exact in (("add", int.__add__), ("sub", int.__sub__)):
+        for part in range(3):
+            text = steps.replace("{name}", name) + str(part)
+            got = computed(text, type_, low, high_, c, d)
+            want = [exact(p, q) >> part * bits for p, q in zip(x, y, strict=True)]
+            assert got.tolist() == [wrapped(n, type_) for n in want]
+    for part, text in enumerate([
+        f"mad.lo.cc.{type_} {{d}}, {{0}}, {{2}}, {{1}}",
+        f"mad.lo.cc.{type_} {r}0, {{0}}, {{2}}, {{1}}; madc.hi.{type_} {{d}}, {{0}}, {{2}}, 0",
+    ]):  # fmt: skip
+        got = computed(text, type_, low, high_, c)
+        rows = zip(low[1], c[1], high_[1], strict=True)
+        want = [int(p) * int(q) + int(s) >> part * bits for p, q, s in rows]
+        assert got.tolist() == [wrapped(n, type_) for n in want]
+
+
+def test_a_carry_is_each_threads_own_and_stays_where_nothing_sets_it() -> None:
+    a = np.uint32([0, 1, 2**32 - 1])
+    lines = "setp.ne.u32 %p1, {0}, 1; mov.u32 %r20, 5; @%p1 add.cc.u32 %r20, {0}, 1; "
+    got = computed(lines + "add.u32 %r21, %r20, %r20; addc.u32 {d}, %r20, 0", "u32", ("u32", a))
+    assert got.tolist() == [1, 5, 1]
+
+
+@pytest.mark.parametrize(("target", "source"), [
+    ("u8", "s32"), ("s8", "s32"), ("u16", "s16"), ("s32", "u64"), ("u64", "s64"), ("s16", "u32"),
+])  # fmt: skip
+def test_a_saturated_integer_is_the_nearest_there_is(target: str, source: str) -> None:
+    a, register = integers(source), {"u8": "u16", "s8": "s16"}.get(target, target)
+    got = computed(f"cvt.sat.{target}.{source} {{d}}, {{0}}", register, (source, a))
+    limits = np.iinfo(DTYPES[target])
+    assert got.tolist() == [min(max(x, int(limits.min)), int(limits.max)) for x in a.tolist()]
 
 
 @pytest.mark.parametrize("type_", ["b16", "b32", "b64", "s32", "s64", "u32"])
@@ -187,8 +304,8 @@ def near(dtype: type, num: int = 200) -> np.ndarray:
     return (DRAW.standard_normal(num) * 2.0 ** DRAW.integers(-12, 12, num)).astype(dtype)
 
 
-def rounded(exact: Fraction, dtype: type) -> float:
-    """To the nearest number of a type, ties to even."""
+def rounded(exact: Fraction, dtype: type, how: Callable = round) -> float:
+    """To the nearest number of a type, ties to even; or as another function makes integers."""
     if exact == 0:
         return 0.0
     digits, least, largest = {
@@ -201,8 +318,10 @@ def rounded(exact: Fraction, dtype: type) -> float:
     while Fraction(2) ** exponent > abs(exact):
         exponent -= 1
     step = Fraction(2) ** max(exponent - digits + 1, least)
-    number = round(exact / step) * step
+    number = how(exact / step) * step
     if abs(number) >= largest:
+        if how == math.trunc or how == (math.floor if exact > 0 else math.ceil):
+            return math.copysign(float(np.finfo(dtype).max), -1 if exact < 0 else 1)
         return math.inf if exact > 0 else -math.inf
     return float(number)
 
@@ -409,6 +528,70 @@ def test_minus_0_is_less_than_0(type_: str) -> None:
         got = computed(f"{name}.{type_} {{d}}, {{0}}, {{1}}", type_, *given)
         assert np.signbit(got[:3]).tolist() == signs
         assert got.tolist() == [0, 0, 0, 1, 1]
+
+
+WAYS = {"rz": math.trunc, "rm": math.floor, "rp": math.ceil}
+DIRECTED = {
+    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y, "fma": lambda x, y, z: x * y + z, "rcp": lambda x: 1 / x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("draw", [floats, near])
+@pytest.mark.parametrize(("type_", "dtype"), [("f32", np.float32), ("f64", np.float64)])
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("name", DIRECTED)
+def test_a_result_may_be_rounded_to_one_side(
+    name: str, how: str, type_: str, dtype: type, draw: Callable
+) -> None:
+    """Of all sizes, so that some are too large, too small, or exact."""
+    exact = DIRECTED[name]
+    operands = [draw(dtype) for _ in range(exact.__code__.co_argcount)]
+    operands[-1][::5] = 2.0 ** DRAW.integers(-3, 3, len(operands[-1][::5]))
+    operands[0][:2] = np.finfo(dtype).max
+    slots = ", ".join(f"{{{n}}}" for n in range(len(operands)))
+    got = computed(f"{name}.{how}.{type_} {{d}}, {slots}", type_, *((type_, x) for x in operands))
+    rows = zip(*(x.tolist() for x in operands), strict=True)
+    assert same(got, [rounded(exact(*map(Fraction, row)), dtype, WAYS[how]) for row in rows])
+
+
+@pytest.mark.parametrize(("type_", "dtype"), [("f32", np.float32), ("f64", np.float64)])
+@pytest.mark.parametrize("how", WAYS)
+def test_a_root_may_be_rounded_to_one_side(how: str, type_: str, dtype: type) -> None:
+    a = np.abs(floats(dtype))
+    a[:3] = 4, 2, 0.25
+    got = computed(f"sqrt.{how}.{type_} {{d}}, {{0}}", type_, (type_, a))
+    for x, root in zip(a.tolist(), got.tolist(), strict=True):
+        if how == "rp":
+            below = float(np.nextafter(dtype(root), dtype(0)))
+            assert Fraction(below) ** 2 < x <= Fraction(root) ** 2
+        else:
+            above = float(np.nextafter(dtype(root), dtype(np.inf)))
+            assert Fraction(root) ** 2 <= x < Fraction(above) ** 2
+
+
+@pytest.mark.parametrize(("target", "source"), [("f32", "f64"), ("f32", "s64"), ("f64", "u64")])
+@pytest.mark.parametrize("how", WAYS)
+def test_a_conversion_may_be_rounded_to_one_side(how: str, target: str, source: str) -> None:
+    a = floats(np.float64) if source == "f64" else integers(source)
+    got = computed(f"cvt.{how}.{target}.{source} {{d}}, {{0}}", target, (source, a))
+    dtype = {"f32": np.float32, "f64": np.float64}[target]
+    assert same(got, [rounded(Fraction(x), dtype, WAYS[how]) for x in a.tolist()])
+
+
+@pytest.mark.parametrize("type_", ["f32", "f64"])
+@pytest.mark.parametrize("how", WAYS)
+def test_where_there_is_nothing_to_round_no_side_is_taken(how: str, type_: str) -> None:
+    inf, nan = math.inf, math.nan
+    a, b = (
+        np.array(x, DTYPES[type_])
+        for x in ([1, -1, inf, inf, 0, nan, 1], [0, 0, 2, inf, 0, 1, inf])
+    )
+    got = computed(f"div.{how}.{type_} {{d}}, {{0}}, {{1}}", type_, (type_, a), (type_, b))
+    assert same(got, [inf, -inf, inf, nan, nan, nan, 0])
+    got = computed(f"add.{how}.{type_} {{d}}, {{0}}, {{1}}", type_, (type_, -a), (type_, a))
+    assert same(got, [0, 0, nan, nan, 0, nan, 0])
+    assert np.signbit(got[[0, 1, 6]]).tolist() == [how == "rm"] * 3
 
 
 def test_zero_is_negative_when_rounded_down() -> None:

@@ -16,13 +16,25 @@ TO_SHARED = "mov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2;"  # s[t
 COPY = TO_SHARED + "cp.async.ca.shared.global [%r1], [%rd1], 4;"
 WRONG = {
     "past the end": (
-        "memory: thread 31 of thread block 0, address 0x180 is in no array, just past the end of "
-        "argument 0",
+        "memory: thread 31 of thread block 0, address 0x7f0000000180 is in no array, just past the "
+        "end of argument 0",
         "ld.global.u32 %r3, [%rd1+4];",
     ),
     "before the start": (
         "is in no array, 4 bytes before the start of argument 0, the nearest",
         "st.global.u32 [%rd1+-4], %r0;",
+    ),
+    "a null pointer": (
+        "memory: thread 0 of thread block 0, address 0x0 is a null pointer",
+        "mov.u64 %rd3, 0; ld.global.u32 %r3, [%rd3];",
+    ),
+    "an item of a null pointer, in generic memory": (
+        "memory: thread 0 of thread block 0, address 0x28 is 40 bytes past a null pointer",
+        "mov.u64 %rd3, 0; st.u32 [%rd3+40], %r0;",
+    ),
+    "before a null pointer": (
+        "thread 0 of thread block 0, address 0xfffffffffffffffc is 4 bytes before a null pointer",
+        "mov.u64 %rd3, 0; st.global.u32 [%rd3+-4], %r0;",
     ),
     "half past the end": (
         "in argument 0, and goes past its end",
@@ -520,7 +532,7 @@ UNKNOWN = (
     *("vote.sync.foo.pred %p1, %p2, 7", "shfl.sync.foo.b32 %r1, %r2, 1, 31, -1"),
     *("atom.global.nand.u32 %r3, [%rd1], 5", "atom.global.add.noftz.u32 %r3, [%rd1], 5"),
     "atom.global.add.u32 %r3, [%rd1]",
-    *("st.async.global.u32 [%rd1], %r3", "ld.const.u32 %r3, [%rd1]", "cvta.foo.u64 %rd3, %rd1"),
+    *("st.async.global.u32 [%rd1], %r3", "st.const.u32 [%rd1], %r3", "cvta.foo.u64 %rd3, %rd1"),
 )
 
 

@@ -166,8 +166,11 @@ def test_a_thread_block_does_not_wait_for_the_copies_of_an_earlier_one() -> None
 
 
 @pytest.mark.parametrize("instruction", [
-    "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1, %r2}, {%r1, %r2, %r3, %r4}, "
+    "mma.sync.aligned.m16n8k16.row.col.f16.bf16.bf16.f16 {%r1, %r2}, {%r1, %r2, %r3, %r4}, "
     "{%r1, %r2}, {%r1, %r2}",
+    "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r1, %r2}, {%r1, %r2}, {%r3}, {%r1}",
+    "mma.sync.aligned.m16n8k4.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r1}, "
+    "{%f1, %f2, %f3, %f4}",
     "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r1, %r2, %r3, %r4}, {%r1, %r2}, "
     "{%r1, %r2}, {%r1, %r2, %r3, %r4}",
     "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1}, [%r2]",
@@ -176,11 +179,23 @@ def test_a_thread_block_does_not_wait_for_the_copies_of_an_earlier_one() -> None
     "cp.async.bulk.commit_group",
     "cvt.rn.relu.f16x2.f32 %r1, %f1, %f2",
     "cvt.rn.satfinite.e4m3x2.f16x2 %h1, %r1",
-    "cvt.rz.f32.s32 %f1, %r1",
-    "max.NaN.f32 %f1, %f1, %f1",
+    "cvt.rz.f16.f32 %h1, %f1",
+    "max.xorsign.abs.f32 %f1, %f1, %f1",
     "add.sat.s32 %r1, %r1, %r1",
-    "fma.rn.relu.f16 %h1, %h1, %h1, %h1",
-    "add.rz.f32 %f1, %f1, %f1",
+    "fma.rn.relu.f32 %f1, %f1, %f1, %f1",
+    "add.rz.f16 %h1, %h1, %h1",
+    "add.rn.ftz.f16 %h1, %h1, %h1",
+    "rsqrt.rz.f32 %f1, %f1",
+    "xor.cc.b32 %r1, %r1, %r1",
+    "addc.sat.s32 %r1, %r1, %r1",
+    "prmt.b32.f5e %r1, %r1, %r1, %r1",
+    "dp4a.lo.u32.u32 %r1, %r1, %r1, %r1",
+    "match.some.sync.b32 %r1, %r1, -1",
+    "redux.sync.mul.s32 %r1, %r1, -1",
+    "bar.red.xor.pred %p1, 0, %p1",
+    "bar.red.popc.u32 %r1, 1, %p1",
+    "isspacep.const %p1, %rd1",
+    "testp.odd.f32 %p1, %f1",
 ])  # fmt: skip
 def test_what_is_not_known_is_refused(instruction: str) -> None:
     with pytest.raises(PtxError, match="doesn't know this instruction: line 14"):
