@@ -6,6 +6,9 @@ registers in guards and addresses, the bytes that are loaded for them, and whate
 computed from or stored from. So a loop may go on counting and storing: `while flag[0] == 0: i += 1`
 never ends, whereas `while i < n: i += 1` may, and is let run.
 
+Threads may wait so for others that come later in the text, which haven't run yet: these run first
+then, and the loop is endless if nobody can, or what it reads is as before once they can't go on.
+
 Where the threads are is noted after 64 basic blocks, and again whenever their number has doubled.
 When they are there again, the blocks executed since are taken for a loop, and what it depends on is
 noted. That finds a loop of any length soon after it has begun, and costs next to nothing.
@@ -15,10 +18,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from simt.ptx.machine import MEETING, Machine, PtxFault
+from simt.ptx.machine import ASIDE, MEETING, Machine, PtxFault
 from simt.ptx.memory import Access
 
 FIRST = 64  # basic blocks before it is first noted where the threads are
+SOON = 8  # the same after threads were set aside, because others may wait so, too
 TURNS = 3  # that must be alike: a race with the turn before has then been found
 # What these read, other lanes see.
 TOGETHER = ("shfl", "vote", "match", "redux", "mma", "bar", "barrier")
@@ -28,15 +32,22 @@ Bytes = tuple[str, int, int]  # of a space, from one address up to another
 class Watch:
     """Compares the states of a machine with earlier ones.
 
-    due      number of basic blocks after which the next state is noted
+    step     number of basic blocks before this one, since the thread blocks began
+    due      that before which the next state is noted; `wait` after the last
     at       the instruction at which the last one was; -1: there is none
     visited  the basic blocks executed since, by their first instruction
     loop     those up to the return at which registers were noted, with the bytes that count
     turns    how often the machine has come back since
+    read     the bytes that count in the loops of threads that were set aside
+    before   what was in memory when the first of them was
     """
 
     def __init__(self, machine: Machine) -> None:
-        self.machine, self.due, self.at = machine, FIRST, -1
+        self.machine = machine
+        self._begin(0, FIRST)
+
+    def _begin(self, step: int, wait: int) -> None:
+        self.due, self.wait, self.at = step + wait, wait, -1
 
     def look(self, step: int, at: int) -> None:
         """Before a basic block is executed. Raises PtxFault if the machine has come back for good.
@@ -44,13 +55,15 @@ class Watch:
         step  number of basic blocks before this one, since the thread blocks began
         at    its first instruction
         """
-        machine = self.machine
+        machine, self.step = self.machine, step
+        if step == 0:
+            self._begin(0, FIRST)
         if step < FIRST:
-            self.due, self.at = FIRST, -1
             return
-        threads = machine.next, machine.resume, machine.meeting, machine.goes_on
+        threads = machine.next, machine.resume, machine.meeting, machine.goes_on, machine.aside
         if step >= self.due:
-            self.due, self.at, self.visited, self.loop = 2 * self.due, at, set(), set()
+            self.due, self.wait = self.due + self.wait, 2 * self.wait
+            self.at, self.visited, self.loop = at, set(), set()
             self.threads, self.start = [np.copy(each) for each in threads], len(machine.log)
         elif at == self.at and all(map(np.array_equal, threads, self.threads)):
             if len(self.visited) > len(self.loop):
@@ -87,16 +100,33 @@ class Watch:
         names, loaded = self._that_count()
         if not names <= self.noted.keys():
             self._note()
-        elif not all(map(self._holds_the_same, loaded)):
+        elif not self._hold_the_same(loaded, self.memory):
             self.at = -1  # until the next state is noted
         elif self.turns > TURNS:
-            raise self._fault()
+            self._set_aside(loaded)
 
-    def _holds_the_same(self, those: Bytes) -> bool:
-        """Whether memory does, as at the first turn."""
-        name, low, high = those
-        here = slice(low, high) if name == "global" else slice(None)  # of all threads, or blocks
-        return np.array_equal(self.machine.memory[name].data[here], self.memory[name][here])
+    def _set_aside(self, loaded: list[Bytes]) -> None:
+        """The threads in the loop, so that others go on. Raises PtxFault if that doesn't help."""
+        machine = self.machine
+        inside, aside = np.isin(machine.next, list(self.loop)), machine.aside
+        others = (machine.next < ASIDE) & ~machine.meeting & ~inside & ~aside
+        if not others.any():
+            if not aside.any() or self._hold_the_same(self.read, self.before):
+                raise self._fault()
+            aside = np.zeros_like(aside)  # what they read has changed
+        if not aside.any():
+            self.read, self.before = [], self.memory
+        self.read += loaded
+        machine.set_aside(inside | aside)
+        self._begin(self.step, SOON)
+
+    def _hold_the_same(self, those: Iterable[Bytes], before: dict[str, np.ndarray]) -> bool:
+        """Whether these bytes are as they were."""
+        for name, low, high in those:
+            here = slice(low, high) if name == "global" else slice(None)  # of all threads
+            if not np.array_equal(self.machine.memory[name].data[here], before[name][here]):
+                return False
+        return True
 
     def _that_count(self) -> tuple[frozenset[str], list[Bytes]]:
         """The registers, and the bytes loaded, on which it depends what the loop does."""

@@ -24,6 +24,7 @@ Size = tuple[int, int, int]
 DONE = np.iinfo(np.int64).max  # the counter of a thread that has ended
 WAITING = DONE - 1  # and of one that waits at a barrier
 MEETING = DONE - 2  # stands for that of a lane that waits for others of its warp
+ASIDE = DONE - 3  # and for that of one whose loop can't end before others have gone on
 # Loads and stores with these are ordered as atomics are: several at once are no race.
 STRONG = {"volatile", "relaxed", "acquire", "release"}
 # Words of an instruction that has a fence before its access, or after it.
@@ -80,6 +81,8 @@ class Machine:
     at_barriers for each opening of barriers: which thread blocks waited, and their shared memory
     meeting     [num_threads] whether a thread waits for other lanes that its next instruction names
     some_meet   whether any does
+    aside       [num_threads] whether a thread goes on only when nobody else can
+    some_aside  whether any may
     goes_on     whether those that wait so go on without these lanes, because nobody else can
     """
 
@@ -168,6 +171,7 @@ class Machine:
         self.resume = np.zeros(self.num_threads, np.int64)
         self.meeting, self.goes_on = np.zeros(self.num_threads, bool), False
         self.some_meet = False
+        self.set_aside(np.zeros(self.num_threads, bool))
         self.copies, self.at_opening = Copies(self.num_threads), dict[int, Step]()
         self.special = self._special()
         for space in ("shared", "local", "param"):
@@ -208,27 +212,37 @@ class Machine:
             at = self._lowest()
             if at == DONE:
                 return
-            if at == MEETING:
+            if at == ASIDE:
+                self.set_aside(np.zeros_like(self.aside))
+            elif at == MEETING:
                 self._go_on()
             elif at == WAITING:
                 self._open_barrier()
             else:
                 last = at
                 look(number, at)
-                self._execute(at, translate)
+                if not self.some_aside or self._lowest() == at:
+                    self._execute(at, translate)
         what = f"still running after {self.max_steps:,} basic blocks"
         raise PtxFault("sync", what, self.kernel.instructions[last])
 
     def _lowest(self) -> int:
         counters = np.where(self.meeting, MEETING, self.next) if self.some_meet else self.next
+        if self.some_aside:
+            counters = np.where(self.aside, ASIDE, counters)
         return int(counters.min())
+
+    def set_aside(self, threads: np.ndarray) -> None:
+        """They, and no others, go on when nobody else can. [num_threads] bool"""
+        self.aside, self.some_aside = threads, threads.any()
 
     def _execute(self, at: int, translate: Callable[[Instruction], Step]) -> None:
         """The basic block that begins there, by all threads that are there."""
         instructions, end = self.kernel.instructions, self.ends[at]
         if at not in self.steps:
             self.steps[at] = list(map(translate, instructions[at:end]))
-        lanes = self.lanes(self.next == at)
+        here = self.next == at
+        lanes = self.lanes(here & ~self.aside if self.some_aside else here)
         if self.some_meet:
             self.meeting[lanes.flags] = False
             self.some_meet = self.meeting.any()

@@ -172,6 +172,9 @@ ENDLESS = {
     "setp.ne.u32 %p1, %r3, 0; @%p1 bra AGAIN;",
     "two loops in turn": "AGAIN: mov.u32 %r3, 0; INNER: add.u32 %r3, %r3, 1; "
     "setp.lt.u32 %p1, %r3, 5; @%p1 bra INNER; bar.sync 0; bra AGAIN;",
+    "waits for a flag that others raise after a barrier": "setp.ne.u32 %p1, %r0, 3; @%p1 bra END; "
+    "AGAIN: atom.global.add.u32 %r3, [%rd11], 0; setp.eq.u32 %p1, %r3, 0; @%p1 bra AGAIN; "
+    "END: bar.sync 0; st.global.u32 [%rd1], 1;",
     "one thread": "setp.ne.u32 %p1, %r0, 3; @%p1 bra END; AGAIN: bra AGAIN; END: bar.sync 0;",
 }
 
@@ -184,6 +187,38 @@ def test_a_loop_that_never_ends_is_named_at_once(body: str, checks: tuple[str, .
     what = r"sync: thread \d+ of thread block 0 goes round the loop at AGAIN.* for ever: "
     with pytest.raises(PtxFault, match=what + r"[\s\S]*line \d+ of the PTX"):
         run(body, array, other, checks=checks, max_steps=10_000)
+
+
+# Threads 0 and 1 take turns: each waits until the other has counted up to its number.
+WAIT = "atom.global.add.u32 %r3, [%rd11], 0; setp.ne.u32 %p2, %r3, %r4; @%p2 bra {}; "
+COUNT = "atom.global.add.u32 %r3, [%rd11], 1; add.u32 %r4, %r4, 2; "
+TURNS = (
+    "setp.gt.u32 %p1, %r0, 1; @%p1 bra END; mov.u32 %r4, %r0; setp.eq.u32 %p1, %r0, 0; "
+    "@%p1 bra EVEN; ODD: " + WAIT.format("ODD") + COUNT + "setp.lt.u32 %p1, %r4, {}; "
+    "@%p1 bra ODD; bra END; EVEN: " + WAIT.format("EVEN") + COUNT + "setp.lt.u32 %p1, %r4, {}; "
+    "@%p1 bra EVEN; END:"
+)
+
+
+@pytest.mark.parametrize("checks", [CHECKS, ()], ids=["checked", "unchecked"])
+def test_threads_that_wait_for_one_another_take_turns(checks: tuple[str, ...]) -> None:
+    array = np.zeros(32, np.uint32)
+    run(TURNS.format(41, 40), array, checks=checks)
+    assert array[0] == 40
+    array[0] = 0
+    with pytest.raises(PtxFault, match=r"sync: thread 1 of thread block 0 goes round the loop at"):
+        run(TURNS.format(41, 30), array, checks=checks, max_steps=10_000)
+
+
+@pytest.mark.parametrize("checks", [CHECKS, ()], ids=["checked", "unchecked"])
+def test_a_lock_of_every_thread_goes_from_thread_to_thread(checks: tuple[str, ...]) -> None:
+    """The one that has it must go on, though the others' loop comes first in the text."""
+    array = np.zeros(64, np.uint32)
+    run("AGAIN: atom.acquire.gpu.global.cas.b32 %r3, [%rd11], 0, 1; setp.ne.u32 %p1, %r3, 0; "
+        "@%p1 bra AGAIN; ld.global.u32 %r4, [%rd11+4]; add.u32 %r4, %r4, %r0; "
+        "st.global.u32 [%rd11+4], %r4; membar.gl; atom.release.global.exch.b32 %r3, [%rd11], 0;",
+        array, checks=checks)  # fmt: skip
+    assert array[:2].tolist() == [0, sum(range(64))]
 
 
 PROGRESS = {

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from simt.ptx import PtxError, PtxFault
 from tests.simt.ptx.small_kernels import run
+from tests.simt.ptx.test_ptx_arithmetic import rounded
 
 DRAW = np.random.default_rng(0)
 LANES = range(32)
@@ -69,6 +71,60 @@ def test_a_matrix_product_is_rounded_once(type_: str, depth: int) -> None:
             )
             assert got[i, lane] == np.float32(float(exact))
     assert report.issued["matrix"] == 1
+
+
+def test_a_matrix_product_in_halves_is_rounded_once() -> None:
+    """Of the exact sum; by way of float32 it would be rounded twice, as the third row shows."""
+    (a, a_bits), (b, b_bits) = numbers("f16", 16, 16), numbers("f16", 16, 8)
+    a[3], b[:, 0] = 0, 0
+    a[3, :2], b[:2, 0] = [1, 2.0**-11], [1, 2.0**-14]  # and 2^-11 in c: just above a tie
+    a_bits, b_bits = (x.astype(np.float16).view(np.uint16) for x in (a, b))
+    c = (DRAW.integers(-1023, 1023, (16, 8)) * 2.0**-3).astype(np.float16)
+    c[3, 0] = 2.0**-11
+    rows = registers(a_bits, place_in_a, 8) + registers(b_bits, place_in_b, 4)
+    rows += registers(c.view(np.uint16), place_in_c, 4)
+    held = np.stack([*rows, *np.zeros((2, 32), np.uint32)])
+    body = "".join(f"ld.global.b32 %r{1 + n}, [%rd1+{128 * n}];" for n in range(8))
+    body += (
+        "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r20, %r21}, {%r1, %r2, %r3, %r4}, "
+        "{%r5, %r6}, {%r7, %r8}; st.global.b32 [%rd1+1024], %r20; st.global.b32 [%rd1+1152], %r21;"
+    )
+    run(body, held, threads=32)
+    got = held[8:].copy().view(np.float16).reshape(2, 32, 2)
+    for lane in LANES:
+        for i in range(4):
+            row, column = place_in_c(lane, i)
+            pairs = zip(a[row].tolist(), b[:, column].tolist(), strict=True)
+            exact = sum(Fraction(x) * Fraction(y) for x, y in pairs) + Fraction(
+                float(c[row, column])
+            )
+            assert got[i // 2, lane, i % 2] == rounded(exact, np.float16)
+
+
+@pytest.mark.parametrize("depth", [4, 8])
+def test_a_tf32_is_a_float32_without_its_lowest_13_bits(depth: int) -> None:
+    whole, low = DRAW.integers(-1023, 1023, (2, 16, depth)), DRAW.integers(0, 2**13, (2, 16, depth))
+    bits = whole.astype(np.float32).view(np.uint32) | low.astype(np.uint32)
+    bits[whole == 0] = 0
+    a, b = whole[0], whole[1].T[:, :8]
+    c = DRAW.integers(-1000, 1000, (16, 8)).astype(np.float32)
+    rows = [[bits[0][lane // 4 + 8 * (i % 2), lane % 4 + 4 * (i // 2)] for lane in LANES]
+            for i in range(depth // 2)]  # fmt: skip
+    rows += [[bits[1].T[lane % 4 + 4 * i, lane // 4] for lane in LANES] for i in range(depth // 4)]
+    rows += registers(c.view(np.uint32), place_in_c, 4)
+    held = np.stack([*np.array(rows, np.uint32), *np.zeros((4, 32), np.uint32)])
+    names = [f"%r{n}" for n in range(1, len(rows) + 1)]
+    ends = 0, depth // 2, depth // 2 + depth // 4, len(rows)
+    parts = [", ".join(names[start:end]) for start, end in pairwise(ends)]
+    body = "".join(f"ld.global.b32 {name}, [%rd1+{128 * n}];" for n, name in enumerate(names))
+    body += f"mma.sync.aligned.m16n8k{depth}.row.col.f32.tf32.tf32.f32 {{%r20, %r21, %r22, %r23}}, "
+    body += ", ".join(f"{{{part}}}" for part in parts) + ";"
+    body += "".join(f"st.global.b32 [%rd1+{128 * (len(rows) + n)}], %r{20 + n};" for n in range(4))
+    run(body, held, threads=32)
+    want = a @ b + c
+    got = held[-4:].view(np.float32)
+    for i in range(4):
+        assert got[i].tolist() == [want[place_in_c(lane, i)] for lane in LANES]
 
 
 @pytest.mark.parametrize("how", ["", ".trans"])

@@ -1,0 +1,102 @@
+"""What the lanes of a warp, or the threads of a block, find out about one another's numbers."""
+
+import numpy as np
+import pytest
+
+from simt.ptx import PtxFault
+from tests.simt.ptx.small_kernels import run
+
+DRAW = np.random.default_rng(0)
+HALVES = "setp.lt.u32 %p1, %r0, 16; selp.b32 %r3, 0xFFFF, 0xFFFF0000, %p1; "
+REST = "setp.lt.u32 %p1, %r0, 20; mov.u32 %r3, 0xFFFFF; @!%p1 bra END; "
+MASKS = {"all": ("mov.u32 %r3, -1; ", [range(32)]),
+         "halves": (HALVES, [range(16), range(16, 32)]),
+         "20 lanes": (REST, [range(20)])}  # fmt: skip
+
+
+def groups(lanes: list[range]) -> dict[int, range]:
+    """Lane -> the lanes that its mask names."""
+    return {lane: those for those in lanes for lane in those}
+
+
+@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("bits", [32, 64])
+def test_lanes_with_the_same_number_find_one_another(bits: int, masks: str) -> None:
+    """The numbers of 64 bits differ in their upper half only."""
+    before, lanes = MASKS[masks]
+    kinds = DRAW.integers(0, 4, 32).astype(f"u{bits // 8}") << np.uint8(bits - 8)
+    kinds[16:] = kinds[16] if masks == "halves" else kinds[16:]
+    out, register = np.zeros((32, 4), np.uint32), {32: "%r4", 64: "%rd4"}[bits]
+    body = f"mul.wide.u32 %rd8, %r0, 16; add.u64 %rd8, %rd8, %rd11; {before}"
+    body += f"mad.wide.u32 %rd9, %r0, {bits // 8}, %rd12; ld.global.b{bits} {register}, [%rd9]; "
+    body += f"match.any.sync.b{bits} %r5, {register}, %r3; "
+    body += f"match.all.sync.b{bits} %r6|%p2, {register}, %r3; selp.b32 %r7, 1, 0, %p2; "
+    run(body + "st.global.v4.u32 [%rd8], {%r5, %r6, %r7, %r7}; END:", out, kinds)
+    for lane, those in groups(lanes).items():
+        same = sum(1 << other for other in those if kinds[other] == kinds[lane])
+        whole = sum(1 << other for other in those)
+        assert out[lane].tolist()[:3] == [same, whole * (same == whole), same == whole]
+
+
+@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("type_", ["u32", "s32", "b32"])
+def test_the_numbers_of_the_lanes_named_are_reduced(type_: str, masks: str) -> None:
+    before, lanes = MASKS[masks]
+    exact = {"add": sum, "min": min, "max": max}
+    if type_ == "b32":
+        exact = {name: None for name in ("and", "or", "xor")}
+    items = DRAW.integers(0, 2**32, 32, np.uint32).view("i4" if type_ == "s32" else "u4")
+    for name, function in exact.items():
+        out = np.zeros_like(items)
+        run(f"{before}ld.global.u32 %r4, [%rd2]; redux.sync.{name}.{type_} %r5, %r4, %r3; "
+            "st.global.u32 [%rd1], %r5; END:", out, items)  # fmt: skip
+        for lane, those in groups(lanes).items():
+            numbers = [int(items[other]) for other in those]
+            want = function(numbers) if function else numbers[0]
+            for number in () if function else numbers[1:]:
+                want = {"and": want & number, "or": want | number, "xor": want ^ number}[name]
+            assert (want - int(out[lane])) % 2**32 == 0
+
+
+@pytest.mark.parametrize("first", [0, 3, 40, 70])
+def test_a_barrier_counts_the_threads_that_say_yes(first: int) -> None:
+    """In three thread blocks of 70 threads, in turn: those from `first` on, none, all."""
+    out = np.zeros((3, 70, 4), np.uint32)
+    body = (
+        "mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 70, %r0; mad.wide.u32 %rd5, %r2, 16, %rd11; "
+        f"mov.u32 %r3, {first}; setp.eq.u32 %p1, %r1, 1; @%p1 mov.u32 %r3, 99; "
+        "setp.eq.u32 %p1, %r1, 2; @%p1 mov.u32 %r3, 0; setp.ge.u32 %p1, %r0, %r3; "
+        "bar.red.popc.u32 %r4, 0, %p1; bar.red.and.pred %p2, 0, %p1; bar.red.or.pred %p3, 0, %p1; "
+        "barrier.red.popc.u32 %r7, 0, !%p1; selp.b32 %r5, 1, 0, %p2; selp.b32 %r6, 1, 0, %p3; "
+        "st.global.v4.u32 [%rd5], {%r4, %r5, %r6, %r7};"
+    )
+    for checks in (("memory", "init", "race", "sync"), ()):
+        run(body, out, threads=70, grid=3, checks=checks)
+        for block, yes in enumerate([70 - first, 0, 70]):
+            assert (out[block] == [yes, yes == 70, yes > 0, 70 - yes]).all()
+
+
+def test_a_barrier_that_counts_orders_accesses_and_must_be_reached_by_all() -> None:
+    store = "mov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2; st.shared.u32 [%r1], %r0; "
+    load = "setp.ge.u32 %p1, %r0, 0; {} xor.b32 %r1, %r1, 4; ld.shared.u32 %r3, [%r1]; "
+    body = store + load + "st.global.u32 [%rd1], %r3;"
+    out = np.zeros(32, np.uint32)
+    run(body.format("bar.red.or.pred %p2, 0, %p1;"), out)
+    assert out.tolist() == [n ^ 1 for n in range(32)]
+    with pytest.raises(PtxFault, match="race: thread 0"):
+        run(body.format(""), out)
+    with pytest.raises(PtxFault, match="sync: a barrier that not all threads reach: thread 16"):
+        run("setp.lt.u32 %p1, %r0, 16; @!%p1 bra END; bar.red.popc.u32 %r3, 0, %p1; END:", out)
+
+
+def test_the_masks_of_the_lanes_around_a_lane() -> None:
+    out = np.zeros((32, 5), np.uint32)
+    names = ("eq", "lt", "le", "gt", "ge")
+    body = "mad.wide.u32 %rd5, %r0, 20, %rd11; " + "".join(
+        f"mov.u32 %r3, %lanemask_{name}; st.global.u32 [%rd5+{4 * n}], %r3; "
+        for n, name in enumerate(names)
+    )
+    run(body, out)
+    holds = [int.__eq__, int.__lt__, int.__le__, int.__gt__, int.__ge__]
+    for lane, row in enumerate(out.tolist()):
+        assert row == [sum(1 << n for n in range(32) if hold(n, lane)) for hold in holds]
