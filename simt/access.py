@@ -201,7 +201,13 @@ def _report_outside(
 
 
 def _item(array: Array, index: tuple[int, ...]) -> str:
-    return f"{array.name}[{', '.join(map(str, index))}]"
+    return f"{array.name}[{', '.join(map(str, index))}]" if index else array.name
+
+
+def _owner(array: Array, item: int) -> tuple[Array, int]:
+    """The array that an item belongs to, and which item it is; of a field, those of its record."""
+    whole = array.whole if array.fields else array
+    return whole, (array.phase + item * array.step - whole.phase) // whole.step
 
 
 def _of_lane(value: Value, lane: int) -> int:
@@ -231,19 +237,26 @@ def _locate_vector(
     if type(items) is int and array.lane is None:
         items = np.full(outer.flags.shape, items)
     if machine.memory and lanes.count and _may_be_misaligned(array, size):
-        # Local memory holds the arrays of the lanes one after another, each as long as the first.
-        own = 0 if array.lane is None else array.lane * (len(array.flat) // len(array.lane))
-        addresses = array.addresses(items + own)
-        crooked = lanes.where(addresses % size != 0)
-        if crooked.count:
-            _report_misaligned(frame, array, addresses, size, crooked.numbers[0], place, kind)
-            lanes = lanes.minus(crooked)
+        lanes = aligned_lanes(frame, array, items, lanes, size, place, kind)
     return items, lanes
 
 
 def _may_be_misaligned(array: Array, size: int) -> bool:
     """Can an access of so many bytes begin at an address that isn't a multiple of them?"""
     return size > array.dtype.itemsize or array.phase != 0 or array.memory.address % size != 0
+
+
+def aligned_lanes(
+    frame: Frame, array: Array, items: np.ndarray, lanes: Lanes, size: int, place: int, kind: str
+) -> Lanes:
+    """The lanes whose access begins at a multiple of its size; the others are reported."""
+    # Local memory holds the arrays of the lanes one after another, each as long as the first.
+    own = 0 if array.lane is None else array.lane * (len(array.flat) // len(array.lane))
+    addresses = array.addresses(items + own)
+    crooked = lanes.where(addresses % size != 0)
+    if crooked.count:
+        _report_misaligned(frame, array, addresses, size, crooked.numbers[0], place, kind)
+    return lanes.minus(crooked)
 
 
 def _report_misaligned(
@@ -270,7 +283,7 @@ def touched(
         here = items if lanes.everyone else items[numbers]
     first = frame.gang.first
     threads = numbers + first if first else numbers
-    if array.dtype.itemsize == array.memory.cell and count == 1:
+    if array.dtype.itemsize == array.step == array.memory.cell and count == 1:
         return (here + array.phase // array.memory.cell if array.phase else here), threads
     cells = array.cells(here, count)
     return cells.ravel(), np.repeat(threads, cells.shape[1])
@@ -339,10 +352,12 @@ def _must_be_in_memory(
 
 def _report_unwritten(frame: Frame, array: Array, thread: int, item: int, place: int) -> None:
     lane = thread - frame.gang.first
-    index = _index_of(array, item, lane)
-    shape = tuple(_of_lane(size, lane) for size in array.shape)
-    what = f"reads {_item(array, index)} in {array.memory.space} memory, which was never written"
-    more = {"array": array.name, "index": index, "shape": shape}
+    whole, item = _owner(array, item)
+    index = _index_of(whole, item, lane)
+    shape = tuple(_of_lane(size, lane) for size in whole.shape)
+    where = f"{_item(whole, index)}{array.fields} in {array.memory.space} memory"
+    what = f"reads {where}, which was never written"
+    more = {"array": whole.name, "index": index, "shape": shape}
     frame.gang.find("init", place, lane, what, **more)
 
 
@@ -362,11 +377,12 @@ def _report_race(frame: Frame, array: Array, conflict: Conflict, kind: str, plac
     other_block = machine.block_of(before)
     same = other_block == gang.block.index
     who = machine.thread_name(other) + ("" if same else f" of {machine.block_name(other_block)}")
-    index = _index_of(array, array.item_of(cell), lane)
+    whole, item = _owner(array, array.item_of(cell))
+    index = _index_of(whole, item, lane)
     what = (
-        f"{DOES[kind]} {_item(array, index)}, which {who} {DID[other_kind]} "
+        f"{DOES[kind]} {_item(whole, index)}{array.fields}, which {who} {DID[other_kind]} "
         f"({other_site.text}, line {other_site.line}): "
         + ("no barrier in between" if same else "nothing orders two thread blocks")
     )
     more = {"other_site": other_site, "other_block": other_block, "other_thread": other}
-    gang.find("race", place, lane, what, array=array.name, index=index, **more)
+    gang.find("race", place, lane, what, array=whole.name, index=index, **more)

@@ -229,9 +229,9 @@ class Gang:
         data = np.zeros(self.width * size * dtype.itemsize, np.uint8)
         memory = Memory(data, "local", 0, written=not self.machine.init)
         array = Array(memory, dtype, shape, contiguous(shape), 0, name)
-        if self.machine.memory:
+        if self.machine.memory and not dtype.names:
             array.lane = np.arange(self.width)
-        else:  # an index out of bounds leads into the array of the next lane
+        else:  # one lane's items follow the other's; an unchecked index may lead there
             array.start = np.arange(self.width) * size
         return array
 

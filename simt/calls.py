@@ -15,6 +15,7 @@ from simt.known import UNKNOWN
 from simt.lanes import Frame
 from simt.memory import Array
 from simt.names import cast_target, cuda_name, names_of, plain_function
+from simt.records import item_type
 from simt.signatures import Type, as_declared, declared
 from simt.source import source_of
 from simt.trace import NO_TURN
@@ -219,7 +220,7 @@ class Calls(Expressions):
         values = {key: self._array_argument(node, key, value) for key, value in by_name.items()}
         if not {"shape", "dtype"} <= set(values) <= {"shape", "dtype", "alignment"}:
             raise self.source.unsupported(node, "an array takes shape, dtype and an alignment")
-        shape, dtype = values["shape"], cast_target(values["dtype"])
+        shape, dtype = values["shape"], item_type(values["dtype"])
         if dtype is None:
             raise self.source.unknown(node, f"an array of {values['dtype']}")
         shape = shape if isinstance(shape, tuple) else (shape,)
@@ -229,7 +230,8 @@ class Calls(Expressions):
         place = self.program.machine.add_place(self.source.site(node))
         name = name or kind
         if kind == "shared.array":
-            alignment = max(values.get("alignment") or 1, dtype.itemsize)
+            own = dtype.alignment if dtype.names else dtype.itemsize
+            alignment = max(values.get("alignment") or 1, own)
             if not isinstance(alignment, int | np.integer) or int(alignment).bit_count() != 1:
                 raise self.source.unsupported(node, "an alignment must be a power of 2")
             try:
@@ -262,7 +264,7 @@ def _hashable(thing: object) -> bool:
 
 
 def _length(thing: object) -> object:
-    if isinstance(thing, Array):
+    if isinstance(thing, Array) and thing.ndim:
         return thing.shape[0]
     if not isinstance(thing, tuple):
         raise Misuse(f"{thing} has no len")

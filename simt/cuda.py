@@ -2,15 +2,18 @@
 
 Launches run in the simulator with all checks (`kernel.report` has the last report), and what a
 program calls outside kernels, such as to_device and streams, is the simulator's. What kernels use
-is numba.cuda's own.
+is numba.cuda's own. The states of random number generators come from cuda.random here, because
+numba.cuda.random's go to a GPU.
 """
 
 from collections.abc import Callable
-from types import MethodType
+from importlib import import_module
+from types import MethodType, SimpleNamespace
 
 from numba import cuda
 
-from simt.host import HOST
+from simt.device_array import DeviceArray
+from simt.host import HOST, device_array
 from simt.jit import remembering
 from simt.simulate import configure, forall
 
@@ -29,5 +32,22 @@ def simulated_kernel(kernel: Callable) -> Callable:
     return kernel
 
 
+def _random() -> SimpleNamespace:
+    """numba.cuda.random, with states that lie here."""
+    numbas = import_module("numba.cuda.random")
+
+    def create_xoroshiro128p_states(
+        n: int, seed: int, subsequence_start: int = 0, stream: object = 0
+    ) -> DeviceArray:
+        states = device_array(n, numbas.xoroshiro128p_dtype)
+        numbas.init_xoroshiro128p_states(states, seed, subsequence_start, stream)
+        return states
+
+    own = {"create_xoroshiro128p_states": create_xoroshiro128p_states}
+    return SimpleNamespace(**(vars(numbas) | own))
+
+
 def __getattr__(name: str) -> object:
+    if name == "random":
+        return _random()
     return HOST[name] if name in HOST else getattr(cuda, name)

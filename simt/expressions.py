@@ -11,7 +11,7 @@ from functools import reduce
 
 import numpy as np
 
-from simt import arithmetic
+from simt import arithmetic, records
 from simt.access import load
 from simt.arithmetic import Misuse, Value, dtype_of, plain
 from simt.compiled_in import is_on_device
@@ -123,12 +123,15 @@ class Expressions(Known):
             if cuda_name(found) in SPECIAL:
                 return SPECIAL[cuda_name(found)]
             return self._fixed(node, found)
-        if node.attr not in ("shape", "size", "ndim", "dtype"):
-            raise self.source.unknown(node, f"the attribute .{node.attr}")
         base, attr = self.translate(node.value), node.attr
+        place = self.program.machine.add_place(self.source.site(node))
 
         def read(frame: Frame) -> object:
             array = base(frame)
+            if records.is_field(array, attr):
+                return records.read(frame, array, (attr,), place)
+            if attr not in ("shape", "size", "ndim", "dtype"):
+                raise self.source.unknown(node, f"the attribute .{attr}")
             if not isinstance(array, Array):
                 raise self.source.unsupported(node, f"only an array has .{attr}")
             return getattr(array, attr)
@@ -271,6 +274,8 @@ class Expressions(Known):
                     raise frame.gang.error(IndexError(what)) from None
             if not isinstance(thing, Array):
                 raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
+            if thing.dtype.names:
+                return records.read(frame, thing, indices, place)
             if len(indices) > thing.ndim:
                 raise self.too_many(node, thing, indices)
             if len(indices) == thing.ndim and not slices:
@@ -287,8 +292,10 @@ class Expressions(Known):
     def index(self, node: ast.expr) -> Callable[[Frame, object], tuple]:
         """What is in the brackets after an array, as a tuple of numbers and slices.
 
-        A negative constant counts from the end of its axis.
+        A negative constant counts from the end of its axis. A text is the name of a field.
         """
+        if isinstance(name := self.constant(node), str):
+            return lambda frame, array: records.by_name(array, name)
         nodes = in_brackets(node)
         parts = [self._slice(n) if isinstance(n, ast.Slice) else self.translate(n) for n in nodes]
         constants = [self.constant(n) for n in nodes]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simt.access import check, load, locate, store
+from simt.access import aligned_lanes, check, load, locate, store
 from simt.arithmetic import (
     FLOAT32,
     FLOAT64,
@@ -153,6 +153,9 @@ def _places(
     array.must_be_writable()
     items, lanes = locate(frame, array, indices, place, "atomic")
     items = np.broadcast_to(items, frame.gang.width)
+    if array.fields and frame.gang.machine.memory:  # unlike others, it may lie at any byte
+        size = array.dtype.itemsize
+        lanes = aligned_lanes(frame, array, items, lanes, size, place, "atomic")
     if lanes.count:
         frame.gang.note_atomic(array, items, lanes, name, is_used)
         check(frame, array, items, lanes, place, "atomic")

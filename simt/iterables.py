@@ -75,7 +75,7 @@ class Iterables(Calls):
 
         def start(frame: Frame) -> list:
             found = things(frame)
-            if not isinstance(found, tuple | Array):
+            if not isinstance(found, tuple | Array) or getattr(found, "ndim", 1) == 0:
                 what = "a loop over anything but range(...), a tuple, an array, enumerate or zip"
                 raise self.source.unknown(node, what)
             return [found, 0]
@@ -89,7 +89,7 @@ class Iterables(Calls):
             state[1] += 1
             if isinstance(found, tuple):
                 return found[at]
-            read = load if found.ndim == 1 else partial_view
+            read = load if found.ndim == 1 and not found.dtype.names else partial_view
             return read(frame, found, (at,), place)
 
         return start, more, item

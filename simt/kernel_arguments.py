@@ -74,6 +74,8 @@ def arrays_of(arguments: dict[str, object]) -> dict[str, np.ndarray]:
 def _as_numpy(name: str, value: object) -> np.ndarray | None:
     """An array argument; None for anything else."""
     value = numbers_of(value)
+    if isinstance(value, np.void) and value.dtype.names:
+        return _over_record(value)
     if type(value).__module__.startswith("torch") and hasattr(value, "data_ptr"):
         if value.device.type != "cpu":
             raise TypeError(f"{name} is on {value.device}; the simulator needs it on the CPU")
@@ -94,9 +96,13 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
         return None
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array; pass its .data or .filled()")
-    if unsupported := _unsupported(value.dtype):
-        raise TypeError(f"{name} holds {unsupported}, which the simulator doesn't support")
-    if value.dtype not in DTYPES:
+    if value.dtype.names and value.ndim == 0:
+        raise TypeError(f"{name} is an array without dimensions; pass its record, {name}[()]")
+    if value.dtype.kind == "c":
+        raise TypeError(
+            f"{name} holds complex numbers ({value.dtype.str}), which the simulator doesn't support"
+        )
+    if value.dtype not in DTYPES and not value.dtype.names:
         allowed = "integers and floats of at most 64 bits, in the byte order of this machine"
         raise TypeError(f"{name} holds {value.dtype.str}; a kernel computes with {allowed}")
     if any(stride % value.itemsize for stride in value.strides):
@@ -104,13 +110,11 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
     return value
 
 
-def _unsupported(dtype: np.dtype) -> str:
-    """Numbers that Numba knows and the simulator doesn't; "" if they are not of that kind."""
-    if dtype.names == ("s0", "s1"):
-        return "random number generators of cuda.random (records)"
-    if dtype.names:
-        return f"records ({', '.join(dtype.names)})"
-    return f"complex numbers ({dtype.str})" if dtype.kind == "c" else ""
+def _over_record(record: np.void) -> np.ndarray:
+    """An array without dimensions over the bytes of a record, which a kernel may change."""
+    there = record.__array_interface__["data"][0]
+    data = (ctypes.c_uint8 * record.nbytes).from_address(there)
+    return np.ndarray((), record.dtype, data)
 
 
 def _extent(value: object, array: np.ndarray) -> tuple[int, int]:

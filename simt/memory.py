@@ -7,7 +7,7 @@ item of any view determines the size of a shadow cell.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -109,6 +109,8 @@ class Array:
     shape    sizes; a number, or one per lane
     strides  in items
     start    item of flat that is element [0, 0, ...]; a number, or one per lane
+    step     bytes from one item of flat to the next; the items of a field may overlap (records.py)
+    fields   of a field of a record: what follows the record in its name, such as .x
     absent   [width] bool: lanes that have no valid view, after a finding; None: no lane
     lane     [width] the numbers of the lanes, if each has an array of its own, whose items count
              from its start. flat has item 0 of all lanes, then item 1, and so on, so that one item
@@ -117,6 +119,7 @@ class Array:
 
     absent: np.ndarray | None = None
     lane: np.ndarray | None = None
+    fields = ""
     base: "Array | None" = None  # the array that this is a view of; None: it isn't a view
 
     def __init__(
@@ -132,8 +135,9 @@ class Array:
     ) -> None:
         self.memory, self.dtype, self.name, self.read_only = memory, dtype, name, read_only
         self.shape, self.strides, self.start = shape, strides, start
-        memory.split_cells(dtype.itemsize)
-        memory.split_cells(phase)
+        self.step = dtype.itemsize
+        for size in (phase, *_sizes_and_offsets(dtype)):
+            memory.split_cells(size)
         self.phase = phase  # bytes before the first item of flat
         usable = (len(memory.data) - phase) // dtype.itemsize * dtype.itemsize
         self.flat = memory.data[phase : phase + usable].view(dtype)
@@ -174,6 +178,7 @@ class Array:
             isinstance(old, Array)
             and old.memory is self.memory
             and (old.dtype, old.strides, old.phase) == (self.dtype, self.strides, self.phase)
+            and old.step == self.step
         )
         if not same:
             raise Misuse(f"{self.name} would refer to different arrays in different lanes")
@@ -207,17 +212,24 @@ class Array:
 
     def addresses(self, items: np.ndarray) -> np.ndarray:
         """Byte addresses of items."""
-        return self.memory.address + self.phase + items * self.dtype.itemsize
+        return self.memory.address + self.phase + items * self.step
 
     def cells(self, items: np.ndarray, count: int = 1) -> np.ndarray:
         """The shadow cells of `count` items, starting at each of these: [items, cells]."""
-        per_item = self.dtype.itemsize // self.memory.cell
-        first = items * per_item + self.phase // self.memory.cell
-        return first[:, None] + np.arange(per_item * count)
+        first = (items * self.step + self.phase) // self.memory.cell
+        return first[:, None] + np.arange(self.dtype.itemsize // self.memory.cell * count)
 
     def item_of(self, cell: int) -> int:
         """The item of flat that a shadow cell belongs to."""
-        return (cell * self.memory.cell - self.phase) // self.dtype.itemsize
+        return (cell * self.memory.cell - self.phase) // self.step
+
+
+def _sizes_and_offsets(dtype: np.dtype) -> Iterator[int]:
+    """Of an item, and of everything in it: no cell may hold parts of two fields."""
+    yield dtype.base.itemsize
+    for part, offset, *_ in (dtype.base.fields or {}).values():
+        yield offset
+        yield from _sizes_and_offsets(part)
 
 
 def root_extent(array: np.ndarray) -> tuple[int, int]:

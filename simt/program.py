@@ -16,7 +16,8 @@ from simt.known import NOTHING
 from simt.lanes import RESULT, Frame, Variable
 from simt.machine import CHECKS, Machine
 from simt.memory import Array
-from simt.names import cast_target, function_behind, names_of
+from simt.names import function_behind, names_of
+from simt.records import item_type
 from simt.signatures import declared
 from simt.snapshots import END, Snapshot, take
 from simt.source import Source, source_of
@@ -125,7 +126,7 @@ class Program:
         function = function_behind(kernel)
         self.types = types
         self.dtypes = {
-            (kernel, name): cast_target(one.dtype)
+            (kernel, name): item_type(one.dtype)
             for name, one in zip(names_of(function), types, strict=False)
             if isinstance(one, numba_types.Array)
         }

@@ -74,9 +74,10 @@ class Recorder:
     ) -> None:
         gang, num_bytes = frame.gang, count * array.dtype.itemsize
         where = gang.block.index, place, kind, lanes, gang.first, gang.way
-        if array.memory.space == "local":  # addresses count from the start of the lane's array
-            items = items % (len(array.flat) // gang.width)
-        self._note(Entry(*where, array, array.addresses(items), num_bytes))
+        addresses = array.addresses(items)
+        if array.memory.space == "local":  # they count from the start of the lane's array
+            addresses = addresses % (len(array.memory.data) // gang.width)
+        self._note(Entry(*where, array, addresses, num_bytes))
 
     def event(self, frame: Frame, place: int, kind: str, source_lane: PerLane = NO_LANE) -> None:
         """A shuffle, a vote, a syncwarp or a barrier of the active lanes."""

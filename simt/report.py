@@ -23,6 +23,8 @@ ADVICE = {
     "(cuda.threadfence), too.",
     "sync": "Can the barrier be outside the branch or loop, where every thread reaches it?",
     "sync in a warp": "Can all lanes call it, and those that don't need the result ignore it?",
+    "misaligned atomic": "Its address must be a multiple of its size. That of each field is one if "
+    "the type of the records is made with align=True.",
     "misaligned": "A vector begins at a multiple of its size. Check the index and the slice.",
 }
 
@@ -83,7 +85,9 @@ class Finding:
             return "race within a line"
         if self.check == "sync" and "barrier" not in self.what:
             return "sync in a warp"
-        return "misaligned" if "misaligned" in self.what else self.check
+        if "misaligned" in self.what:
+            return "misaligned atomic" if "atomically" in self.what else "misaligned"
+        return self.check
 
 
 def _quote(site: Site) -> list[str]:

@@ -8,6 +8,7 @@ with.
 from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from numba import typeof
 from numba.core import types
 from numba.core.types import Type, void
@@ -45,7 +46,7 @@ def types_of(kernel: Callable, values: Iterable[object]) -> tuple[Type, ...]:
 
     Raises TypeError if they match none of its signatures.
     """
-    given, signatures = tuple(typeof(value) for value in values), declared(kernel)
+    given, signatures = tuple(map(_type_of, values)), declared(kernel)
     if not signatures:
         return given
     chosen = _chosen(kernel, given)
@@ -57,6 +58,12 @@ def types_of(kernel: Callable, values: Iterable[object]) -> tuple[Type, ...]:
         f"{function_behind(kernel).__name__} was given {', '.join(map(str, given))}; its signature "
         f"allows {allowed}{MISREAD if misread else ''}"
     )
+
+
+def _type_of(value: object) -> Type:
+    """An array without dimensions stands for a record (see kernel_arguments.py)."""
+    is_record = isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.names
+    return typeof(value[()] if is_record else value)
 
 
 def _chosen(kernel: Callable, given: tuple[Type, ...]) -> tuple[Type, ...] | None:
@@ -111,7 +118,7 @@ def as_passed(value: object, wanted: Type) -> object:
     if not isinstance(value, Array):
         return as_declared(value, wanted)
     dtype = cast_target(wanted.dtype)
-    if dtype == value.dtype:
+    if dtype is None or dtype == value.dtype:  # None: records
         return value
     parts = value.dtype.itemsize // dtype.itemsize
     strides = tuple(parts * stride for stride in value.strides)

@@ -110,7 +110,7 @@ def _copied(value: object, lanes: np.ndarray, having: np.ndarray) -> np.ma.Maske
         return np.ma.array(np.full(len(lanes), value))
     if isinstance(value, np.ndarray):
         return np.ma.array(value[lanes])
-    if not isinstance(value, Array) or value.memory.space == "global":
+    if not isinstance(value, Array) or value.memory.space == "global" or value.ndim == 0:
         return None
     start, *shape = (_agreed(number, having) for number in (value.start, *value.shape))
     if None in shape:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simt import arithmetic
+from simt import arithmetic, records
 from simt.access import load, store
 from simt.arithmetic import Value
 from simt.device_array import DeviceArray
@@ -167,7 +167,7 @@ class Statements(Iterables):
                 return lambda frame, value: frame.assign(name, value)
             case ast.Tuple(elts=parts):
                 return self._unpack(node, [self._target(part) for part in parts])
-            case ast.Subscript():
+            case ast.Subscript() | ast.Attribute():
                 base, index, write = self._item(node)
 
                 def store_there(frame: Frame, value: object) -> None:
@@ -186,15 +186,20 @@ class Statements(Iterables):
 
         return run
 
-    def _item(self, node: ast.Subscript) -> tuple[Step, Callable, Callable]:
-        """base[index] as a place to write to: base, index, and the function that writes."""
-        base, index = self.translate(node.value), self.index(node.slice)
+    def _item(self, node: ast.Subscript | ast.Attribute) -> tuple[Step, Callable, Callable]:
+        """base[index] as a place to write to: base, index, and the function that writes. A field,
+        base.x, is written as base["x"]."""
+        inside = ast.Constant(node.attr) if isinstance(node, ast.Attribute) else node.slice
+        base, index = self.translate(node.value), self.index(inside)
         place = self.program.machine.add_place(self.source.site(node))
-        slices = has_slices(node.slice)
+        slices = has_slices(inside)
 
         def write(frame: Frame, array: object, indices: tuple, value: Value) -> None:
             if not isinstance(array, Array):
                 raise self.source.unsupported(node, f"{ast.unparse(node.value)} is not an array")
+            if array.dtype.names:
+                records.write(frame, array, indices, value, place)
+                return
             if len(indices) > array.ndim:
                 raise self.too_many(node, array, indices)
             if value is None or isinstance(value, (tuple, Array)):
@@ -222,16 +227,19 @@ class Statements(Iterables):
             result, name = self.noted(node, self.operation(node, kind, old, value)), node.target.id
             return lambda frame: frame.assign(name, result(frame))
         base, index, write = self._item(node.target)
-        slices = has_slices(node.target.slice)
+        slices = has_slices(getattr(node.target, "slice", node.target))
         place = self.program.machine.add_place(self.source.site(node.target))
         apply = self.noted(node, self.applied(node, kind))
 
         def run(frame: Frame) -> None:
             array = base(frame)
             indices = index(frame, array)
-            if not isinstance(array, Array) or len(indices) != array.ndim or slices:
+            if records.has_fields(array):
+                old = records.read(frame, array, indices, place)
+            elif not isinstance(array, Array) or len(indices) != array.ndim or slices:
                 raise self.source.unsupported(node, f"{ast.unparse(node.target)} is not one item")
-            old = load(frame, array, indices, place)
+            else:
+                old = load(frame, array, indices, place)
             write(frame, array, indices, apply(frame, old, value(frame)))
 
         return run

@@ -10,7 +10,6 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from numba import from_dtype
 
 from simt import SimtError, Unsupported, cuda, launch
 from simt.source import source_of
@@ -256,7 +255,7 @@ def test_a_loop_variable_has_the_type_of_its_range() -> None:
         ("for x in t: out[0] = x", "anything but range(...), a tuple, an array"),
         ("s = cuda.shared.array(2 * N, float32)", "Numba doesn't take 2 * N"),
         ("s = cuda.shared.array(t, float32)", "does not know t, the shape of an array"),
-        ("s = cuda.shared.array(4, record)", "does not know an array of Record"),
+        ("s = cuda.shared.array(4, plain)", "does not know an array of <function plain"),
         ("s = cuda.shared.array(99999, float32)", "static shared arrays of 399996 bytes"),
         ("s = cuda.shared.array(4, float32, 17)", "an alignment must be a power of 2"),
         ("out[0] = cuda.any_sync(-1, a[0])", "an integer or a truth value, not float32"),
@@ -278,10 +277,9 @@ def test_a_loop_variable_has_the_type_of_its_range() -> None:
     ],
 )
 def test_what_is_not_supported_is_named_with_its_line(line: str, words: str) -> None:
-    record = from_dtype(np.dtype([("x", "f4"), ("y", "i4")]))
     mlir = ModuleType("numba_cuda_mlir.cuda")
     mlir.nothing = None
-    names = {"plain": plain, "float16": np.float16, "record": record, "mlir": mlir}
+    names = {"plain": plain, "float16": np.float16, "mlir": mlir}
     refused = kernel("out, a", line, **names)
     with pytest.raises(Unsupported) as caught:
         launch(refused, 1, 1, floats(4), floats(4))

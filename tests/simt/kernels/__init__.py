@@ -10,9 +10,21 @@ from tests.simt.kernels import (
     fences,
     language,
     memory,
+    records,
     shared,
     traffic,
     warps,
 )
 
-REGISTERED = (arithmetic, control, faults, fences, language, memory, shared, traffic, warps)
+REGISTERED = (
+    arithmetic,
+    control,
+    faults,
+    fences,
+    language,
+    memory,
+    records,
+    shared,
+    traffic,
+    warps,
+)

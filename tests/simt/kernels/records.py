@@ -1,0 +1,241 @@
+"""Records: fields of each item, arrays inside items, copies, and generators of random numbers."""
+
+import numpy as np
+from numba import cuda
+from numba.cuda.random import (
+    xoroshiro128p_dtype,
+    xoroshiro128p_next,
+    xoroshiro128p_normal_float32,
+    xoroshiro128p_uniform_float32,
+)
+
+from tests.simt.kernels.example import example, fault
+
+BALL = np.dtype(
+    [
+        *(("alive", np.uint8), ("x", np.float32), ("hits", np.int32)),
+        *(("v", np.float32, (2,)), ("box", [("low", np.float64), ("high", np.int16)])),
+    ],
+    align=True,
+)
+PACKED = np.dtype([("kind", np.uint8), ("x", np.float32), ("v", np.float64, (2,))])
+
+
+def balls(rng: np.random.Generator, count: int) -> np.ndarray:
+    found = np.zeros(count, BALL)
+    found["alive"], found["hits"] = rng.integers(0, 2, count), rng.integers(-99, 99, count)
+    found["x"], found["v"] = rng.random(count), rng.random((count, 2))
+    found["box"]["low"], found["box"]["high"] = rng.random(count), rng.integers(-9, 9, count)
+    return found
+
+
+def with_numbers(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    return balls(rng, 64), np.zeros(64)
+
+
+def sum_of_fields(a: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    box = a["box"]["low"] + a["box"]["high"]
+    return {1: a["x"].astype(float) + a["hits"] + a["alive"] + a["v"][:, 1] + box + a["v"][:, 0]}
+
+
+@example(2, 32, with_numbers, sum_of_fields, rtol=1e-7)
+@cuda.jit
+def each_way_to_read_a_field(a, out):
+    i = cuda.grid(1)
+    one = a[i]
+    name = a["v"]
+    total = np.float64(one.x) + one[2] + a["alive"][i] + name[i, 1]
+    total += a[i].box.low + a.box.high[i] + one["v"][0]
+    out[i] = total
+
+
+def moved(a: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    return {1: np.stack([a["x"] + a["v"][:, 0], a["hits"] - 3, 2 * a["v"][:, 1], 4.0 * a["alive"]])}
+
+
+@example(2, 32, lambda rng: (balls(rng, 64), np.zeros((4, 64))), moved)
+@cuda.jit
+def a_record_is_a_reference(a, out):
+    i = cuda.grid(1)
+    one = a[i]
+    one.x += one.v[0]
+    a[i]["hits"] -= 3
+    a.v[i, 1] *= np.float32(2)
+    same = one if i > 40 else a[i]
+    same.box.high = 4 * same.alive
+    out[0, i], out[1, i], out[2, i], out[3, i] = a[i].x, one.hits, one["v"][1], a.box.high[i]
+
+
+def mirrored(a: np.ndarray, out: np.ndarray) -> dict[int, np.ndarray]:
+    there = a.reshape(2, 32)[:, ::-1].ravel()
+    return {1: there["x"].astype(float) + there["v"][:, 1] + there["box"]["high"] + 7}
+
+
+@example(2, 32, with_numbers, mirrored)
+@cuda.jit
+def records_are_copied_through_shared_and_local_memory(a, out):
+    t, i = cuda.threadIdx.x, cuda.grid(1)
+    tile = cuda.shared.array(32, BALL)
+    own = cuda.local.array(2, a.dtype)
+    tile[t] = a[i]
+    cuda.syncthreads()
+    own[0].hits = 7
+    own[1] = tile[31 - t]
+    total = np.float64(own[1].x) + own[1].v[1] + own[1].box.high + own[0].hits
+    out[i] = total
+
+
+@example(
+    1,
+    64,
+    lambda rng: (balls(rng, 64), np.zeros(3)),
+    lambda a, out: {1: [a["hits"][:3].sum() + 64, a["alive"].sum(), 128]},
+)
+@cuda.jit
+def two_threads_write_two_fields_and_count_in_others(a, out):
+    """No race: threads 2 k and 2 k + 1 share a record, but no byte of it."""
+    i = cuda.threadIdx.x
+    cuda.atomic.add(a.hits, i % 3, 1)
+    if i % 2:
+        a[i // 2].x = 1
+    else:
+        a[i // 2].v[0] = 1
+    cuda.atomic.add(out, 1, a[i].alive)
+    cuda.syncthreads()
+    if i < 32:
+        cuda.atomic.add(out, 2, a[i].x + a[i].v[0] + 2)
+    if i < 3:
+        cuda.atomic.add(out, 0, a[i].hits)
+
+
+def packed(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    a = np.zeros(64, PACKED)
+    a["kind"], a["x"], a["v"] = rng.integers(0, 9, 64), rng.random(64), rng.random((64, 2))
+    return a[::-2], np.zeros(32)
+
+
+@example(
+    1,
+    32,
+    packed,
+    lambda a, out: {1: a["kind"] + np.roll(a["x"], 1) + a["v"][:, 1] + a["v"][:, 0]},
+    rtol=1e-7,
+)
+@cuda.jit
+def packed_records_backwards(a, out):
+    """Numba takes what isn't aligned from an array of fields, not from a record."""
+    i = cuda.threadIdx.x
+    a.v[i, 0] += a.v[i, 1]
+    a.x[i] += np.float32(1)
+    cuda.syncthreads()
+    out[i] = a[i].kind + a.x[(i + 31) % 32] - np.float32(1) + a["v"][i, 0]
+
+
+# Random numbers ------------------------------------------------------------------------------
+
+MASK = (1 << 64) - 1
+
+
+def states(rng: np.random.Generator) -> np.ndarray:
+    found = np.zeros(32, xoroshiro128p_dtype)
+    found["s0"], found["s1"] = rng.integers(0, MASK, (2, 32), np.uint64)
+    return found
+
+
+def next_of(state: list[int]) -> int:
+    """xoroshiro128+ of Blackman and Vigna, 2016: a 64-bit number, and the next state."""
+    s0, s1 = state
+    result, s1 = (s0 + s1) & MASK, s1 ^ s0
+    state[:] = rotated(s0, 55) ^ s1 ^ (s1 << 14 & MASK), rotated(s1, 36)
+    return result
+
+
+def rotated(bits: int, by: int) -> int:
+    return (bits << by | bits >> 64 - by) & MASK
+
+
+def drawn(s: np.ndarray, raw: np.ndarray, out: np.ndarray) -> dict[int, object]:
+    every = [[int(one["s0"]), int(one["s1"])] for one in s]
+    first = [next_of(one) for one in every]
+    second, *parts = (
+        np.array([np.float32((next_of(one) >> 11) * 2.0**-53) for one in every]) for _ in range(3)
+    )
+    u, angle = parts[0], np.float32(2 * np.pi) * parts[1]
+    normal = np.sqrt(-2 * np.log(u.astype(float))) * np.cos(angle.astype(float))
+    return {1: np.array(first, np.uint64), 2: np.stack([second, normal])}
+
+
+@example(
+    1,
+    32,
+    lambda rng: (states(rng), np.zeros(32, np.uint64), np.zeros((2, 32))),
+    drawn,
+    rtol=1e-6,  # the logarithm and the cosine are those of float32
+)
+@cuda.jit
+def random_numbers_of_each_thread(s, raw, out):
+    i = cuda.threadIdx.x
+    raw[i] = xoroshiro128p_next(s, i)
+    out[0, i] = xoroshiro128p_uniform_float32(s, i)
+    out[1, i] = xoroshiro128p_normal_float32(s, i)
+
+
+# Faults --------------------------------------------------------------------------------------
+
+
+@fault(1, 64, with_numbers, "race")
+@cuda.jit
+def neighbours_share_a_field(a, out):
+    i = cuda.threadIdx.x
+    a[i // 2].v[i % 2] = i
+    a[i // 2].x = i  # FAULT
+    out[i] = a[i // 2].alive
+
+
+@fault(1, 64, with_numbers, "race")
+@cuda.jit
+def reference_is_read_while_its_owner_writes(a, out):
+    i = cuda.threadIdx.x
+    after = a[(i + 1) % 64]
+    a[i].hits += i  # FIRST
+    out[i] = after.hits  # FAULT
+
+
+@fault(1, 64, with_numbers, "memory")
+@cuda.jit
+def record_after_the_last(a, out):
+    i = cuda.threadIdx.x
+    after = a[i + 1]  # FAULT
+    out[i] = after.x
+
+
+@fault(1, 64, with_numbers, "memory")
+@cuda.jit
+def array_inside_a_record_is_shorter(a, out):
+    i = cuda.threadIdx.x
+    out[i] = a[i].v[i % 3]  # FAULT
+
+
+@fault(1, 32, packed, "memory")
+@cuda.jit
+def atomic_operation_on_a_packed_field(a, out):
+    cuda.atomic.add(a.x, cuda.threadIdx.x, 1)  # FAULT
+
+
+@fault(1, 64, with_numbers, "init")
+@cuda.jit
+def field_that_nobody_wrote(a, out):
+    i = cuda.threadIdx.x
+    tile = cuda.shared.array(64, BALL)
+    tile[i].x, tile[i].v[0] = a[i].x, 0
+    cuda.syncthreads()
+    out[i] = tile[63 - i].x + tile[i].v[1]  # FAULT
+
+
+@fault(1, 64, with_numbers, "init")
+@cuda.jit
+def copy_of_a_half_written_record(a, out):
+    i = cuda.threadIdx.x
+    own = cuda.local.array(1, BALL)
+    own[0].x = out[i]
+    a[i] = own[0]  # FAULT

@@ -1,0 +1,199 @@
+"""Records: the same numbers as in compiled code, checks by bytes, and what is refused."""
+
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+from numba import cuda
+from numba.cuda.random import create_xoroshiro128p_states, xoroshiro128p_uniform_float32
+from numba.np.numpy_support import from_dtype
+
+from simt import SimtError, Unsupported, global_traffic, launch, simulated
+from simt import cuda as our_cuda
+from simt.ptx import run_ptx
+from tests.simt.helpers import kernel, run
+from tests.simt.kernels.example import EXAMPLES
+from tests.simt.kernels.records import BALL, PACKED, balls, states
+
+OF_RECORDS = (
+    *("each_way_to_read_a_field", "a_record_is_a_reference", "packed_records_backwards"),
+    "records_are_copied_through_shared_and_local_memory",
+    "two_threads_write_two_fields_and_count_in_others",
+    "random_numbers_of_each_thread",
+)
+
+
+def fields_of(array: np.ndarray) -> list[np.ndarray]:
+    """Its numbers, without the gaps between fields."""
+    if array.dtype.names is None:
+        return [array]
+    return [part for name in array.dtype.names for part in fields_of(array[name])]
+
+
+@pytest.mark.needs("numba-cuda")
+@pytest.mark.parametrize("name", OF_RECORDS)
+def test_compiled_code_leaves_the_same_numbers(name: str) -> None:
+    one = EXAMPLES[name]
+    here, compiled = one.draw(), one.draw()
+    run(one, *here)
+    run_ptx(one.kernel, one.grid, one.block, *compiled)
+    for ours, theirs in zip(here, compiled, strict=True):
+        for a, b in zip(fields_of(ours), fields_of(theirs), strict=True):
+            np.testing.assert_allclose(a, b, rtol=3e-7)
+
+
+# The same fields with and without gaps, and some that share bytes
+LAYOUTS = [
+    np.dtype([("a", "i1"), ("b", "f8"), ("c", "i2", (3,)), ("d", "u4")], align=True),
+    np.dtype([("a", "i1"), ("b", "f8"), ("c", "i2", (3,)), ("d", "u4")]),
+    np.dtype({"names": ["a", "b", "c"], "formats": ["u8", "u4", "i2"], "offsets": [0, 4, 6]}),
+]
+
+
+def bytes_of(dtype: np.dtype, name: str, record: int) -> set[int]:
+    part, offset = dtype.fields[name][:2]
+    first = record * dtype.itemsize + offset
+    return {*range(first, first + part.itemsize)}
+
+
+def write(dtype: np.dtype, name: str, record: int) -> str:
+    return f"a.{name}[{record}{', :' if dtype[name].shape else ''}] = 1"
+
+
+@pytest.mark.parametrize("dtype", LAYOUTS)
+def test_two_threads_race_if_their_fields_share_a_byte(dtype: np.dtype) -> None:
+    for first, second, record in product(dtype.names, dtype.names, (0, 1)):
+        one, other = write(dtype, first, 0), write(dtype, second, record)
+        split = kernel("a", f"if t == 0:\n    {one}\nelse:\n    {other}")
+        shared = bytes_of(dtype, first, 0) & bytes_of(dtype, second, record)
+        report = launch(split, 1, 2, np.zeros(3, dtype), collect=True)
+        assert bool(report.findings) == bool(shared), (first, second, record)
+
+
+@pytest.mark.parametrize("step", [1, -1, -2])
+@pytest.mark.parametrize("dtype", LAYOUTS)
+def test_a_field_in_a_part_of_an_array_is_numpys(dtype: np.dtype, step: int) -> None:
+    whole = np.frombuffer(np.random.default_rng(0).bytes(16 * dtype.itemsize), dtype)
+    for name in dtype.names:
+        a, out = whole.copy()[::step], np.zeros(7, dtype[name].base)
+        index = "t, 1" if dtype[name].shape else "t"
+        body = f"part = a[1:]\nout[t] = part.{name}[{index}]\npart['{name}'][{index}] = t"
+        launch(kernel("out, a", body), 1, 7, out, a)
+        expected = whole.copy()[::step]
+        of_name = expected[name][1:8, 1] if dtype[name].shape else expected[name][1:8]
+        np.testing.assert_array_equal(out, of_name)
+        of_name[:] = np.arange(7)
+        for ours, numpys in zip(fields_of(a), fields_of(expected), strict=True):
+            np.testing.assert_array_equal(ours, numpys)
+
+
+# Arguments -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [np.ndarray, np.recarray])
+def test_a_record_is_passed_by_reference(kind: type) -> None:
+    array = balls(np.random.default_rng(0), 3)
+    before, record = array.copy(), array.view(kind)[1]
+    body = "r.x = 2.5\nr[2] -= 1\nr['v'][1] = r.x + a[0]"
+    launch(kernel("r, a", body), 1, 1, record, np.ones(1))
+    assert (record["x"], record["hits"], record["v"][1]) == (2.5, before["hits"][1] - 1, 3.5)
+    np.testing.assert_array_equal(array[["alive", "box"]], before[["alive", "box"]])
+    np.testing.assert_array_equal(array[::2], before[::2])
+
+
+def test_types_and_signatures_of_records_are_known() -> None:
+    record, a = from_dtype(BALL), balls(np.random.default_rng(0), 4)
+    with simulated():
+        change = cuda.jit((record[:], record))(kernel("a, r", "a[0].x = r.x\na[1] = r").py_func)
+        change[1, 1](a, a[3])
+    assert a["x"][0] == a["x"][1] == a["x"][3]
+    body = "s = cuda.shared.array(2, record)\ns[0].x = 1\na[0].x = s[0].x"
+    launch(kernel("a", body, record=record), 1, 1, a)
+    assert a["x"][0] == 1
+
+
+def test_global_records_are_constants() -> None:
+    table, out = balls(np.random.default_rng(0), 4), np.zeros(4)
+    launch(kernel("out", "out[t] = TABLE[t].x", TABLE=table), 1, 4, out)
+    np.testing.assert_array_equal(out, table["x"])
+    with pytest.raises(Unsupported, match="is read-only"):
+        launch(kernel("out", "TABLE[t].x = 1", TABLE=table), 1, 4, out)
+
+
+def test_traffic_counts_the_bytes_of_a_field() -> None:
+    """A BALL has 40 bytes, so 32 of them lie in 40 sectors, and each x in a sector of its own."""
+    body = "r = a[t]\nout[t] = r.x"
+    trace = launch(kernel("out, a", body), 1, 32, np.zeros(32), np.zeros(32, BALL), trace=0).trace
+    table = global_traffic(trace)
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    costs = {row["expression"]: (row["sectors"], row["ideal sectors"]) for row in rows}
+    assert costs == {"r.x": (32, 4), "out[t]": (8, 8)}, "a reference itself reads nothing"
+
+
+# Random numbers ------------------------------------------------------------------------------
+
+
+@cuda.jit
+def draw(s, out):
+    i = cuda.grid(1)
+    out[i] = xoroshiro128p_uniform_float32(s, i)
+
+
+def test_states_can_be_made_without_a_gpu() -> None:
+    one, other = np.zeros(8, np.float32), np.zeros(8, np.float32)
+    with simulated():
+        made = create_xoroshiro128p_states(8, seed=3, subsequence_start=1)
+        draw[1, 8](made, one)
+    ours = our_cuda.random.create_xoroshiro128p_states(8, seed=3, subsequence_start=1)
+    launch(draw, 1, 8, ours, other)
+    np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(ours.copy_to_host(), made.copy_to_host())
+    assert len({*one}) == 8
+
+
+def test_threads_that_share_a_generator_race() -> None:
+    shared = kernel("s, out", "out[t] = draw(s, t // 2)", draw=xoroshiro128p_uniform_float32)
+    with pytest.raises(SimtError, match=r"race: .* s\[0\]\.s0"):
+        launch(shared, 1, 32, states(np.random.default_rng(0)), np.zeros(32))
+
+
+# What is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("out[0] = a[0].y", "a[0] has no field 'y'; it has alive, x, hits, v, box"),
+        ("a[t]['y'] = 1", "a[...] has no field 'y'"),
+        ("out[0] = a.y[0]", "does not know the attribute .y"),
+        ("out.x = 1", "the array out has no fields, so none has the name 'x'"),
+        ("out[0] = out['x']", "the array out has no fields"),
+        ("out[0] = p[0].x", "the field x isn't aligned, so Numba doesn't take it from a record"),
+        ("p[0].v[1] = 2", "the field v isn't aligned"),
+        ("a[0] = p[0]", "a[0] can only become a copy of one of the same type and shape"),
+        ("a[0] = 1", "a[0] can only become a copy"),
+        ("a[0].v = a[0].box", "a[0].v can only become a copy"),
+        ("a[:] = a[0]", "a[:] holds several: only one record or field can be stored at once"),
+        ("a['x'] = 1", "a.x holds several"),
+        ("out[0] = a[0]", "only a number can be stored"),
+        ("out[0] = a[0] + 1", "the array a[0] is not a number"),
+        ("out[0] = a[0] == a[1]", "the array a[0] is not a number"),
+        ("out[0] = len(a[0])", "has no len"),
+        ("out[0] = a[0][0, 1]", "a[0] has 0 dimensions, the index has 2"),
+        ("out[0] = a[0][5]", "a[0] has 0 dimensions, the index has 1"),
+        ("for part in a[0]:\n    out[0] = part", "does not know a loop over anything but"),
+        ("cuda.atomic.add(a[0].x, 0, 1)", "a[0].x is not an array"),
+        ("out[0] = c[0].text", "the field text of c[0] holds |S3, not a number"),
+    ],
+)
+def test_what_is_not_supported_is_named(line: str, words: str) -> None:
+    arrays = np.zeros(2, BALL), np.zeros(2, PACKED), np.zeros(1, [("text", "S3")])
+    with pytest.raises(Unsupported, match=re.escape(words)):
+        launch(kernel("out, a, p, c", line), 1, 1, np.zeros(1), *arrays)
+
+
+def test_an_array_without_dimensions_is_not_a_record() -> None:
+    words = r"r is an array without dimensions; pass its record, r\[\(\)\]"
+    with pytest.raises(TypeError, match=words):
+        launch(kernel("r", "r.x = 1"), 1, 1, np.zeros((), BALL))
