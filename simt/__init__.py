@@ -24,8 +24,8 @@ which says who executes a statement. Then
     machine, blocks, batched_blocks                   thread blocks, gangs, barriers
     launch, launch_options, kernel_arguments          launch, and what it may be given
     report, snapshots                                 what it returns
-    simulate, host, device_array, cuda, __main__,
-    programs, notebooks                               programs that weren't written for it
+    brackets, simulate, ufuncs, host, device_array,
+    cuda, __main__, programs, notebooks               programs that weren't written for it
     recorder, trace, moments                          who accessed what, when a mistake was found
     traffic, tables                                   what that costs
     gpus                                              sizes of a GPU, and what fits on it

@@ -8,14 +8,16 @@ numba.cuda.random's go to a GPU.
 
 from collections.abc import Callable
 from importlib import import_module
-from types import MethodType, SimpleNamespace
+from types import SimpleNamespace
 
+import numba
 from numba import cuda
 
+from simt.brackets import simulated_kernel
 from simt.device_array import DeviceArray
 from simt.host import HOST, device_array
 from simt.jit import remembering
-from simt.simulate import configure, forall
+from simt.simulate import simulate
 
 
 def jit(*args: object, **options: object) -> Callable:
@@ -27,9 +29,22 @@ def jit(*args: object, **options: object) -> Callable:
     return lambda function: simulated_kernel(made(function))
 
 
-def simulated_kernel(kernel: Callable) -> Callable:
-    kernel.configure, kernel.forall = MethodType(configure, kernel), MethodType(forall, kernel)
-    return kernel
+def _for_cuda(numbas: Callable) -> Callable:
+    """numba.vectorize or numba.guvectorize, but the target is CUDA, in the simulator."""
+
+    def decorator(*args: object, **options: object) -> Callable:
+        make = numbas(*args, **{"target": "cuda"} | options)
+
+        def decorate(function: Callable) -> Callable:
+            with simulate():  # where Numba's classes make our ufuncs
+                return make(function)
+
+        return decorate
+
+    return decorator
+
+
+vectorize, guvectorize = map(_for_cuda, (numba.vectorize, numba.guvectorize))
 
 
 def _random() -> SimpleNamespace:

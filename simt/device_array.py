@@ -6,7 +6,8 @@ Source: numba-cuda, cudadrv/devicearray.py.
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import NoReturn
 from weakref import WeakValueDictionary
@@ -16,6 +17,7 @@ import numpy as np
 # address of a first element -> a device array that begins there
 HERE: "WeakValueDictionary[int, DeviceArray]" = WeakValueDictionary()
 HINT = "copy_to_host() gives a NumPy array"
+NOT_WRITTEN = 0xFF  # every byte of a new device array: NaN, -1
 
 
 class DeviceArray:
@@ -233,3 +235,65 @@ def _plain_index(item: object) -> tuple:
                 f"a device array takes numbers and slices as an index, not {part!r}: {HINT}"
             )
     return parts
+
+
+# How a program makes one -------------------------------------------------------------------------
+
+
+def to_device(
+    obj: object, stream: object = 0, copy: bool = True, to: DeviceArray | None = None
+) -> DeviceArray:
+    """A copy of an array on the device, or `to` with its numbers."""
+    if to is not None:
+        to.copy_to_device(obj if isinstance(obj, DeviceArray) else np.asarray(obj), stream)
+        return to
+    if isinstance(obj, DeviceArray):
+        return obj
+    array = np.asarray(obj)
+    must_be_contiguous("obj", array)
+    if not copy:
+        return device_array_like(array, stream=stream)
+    return DeviceArray(np.array(array, subok=False), stream)
+
+
+def device_array(
+    shape: int | tuple[int, ...], dtype: object = np.float64, strides: object = None,
+    order: str = "C", stream: object = 0,
+) -> DeviceArray:  # fmt: skip
+    """A new device array that holds nothing yet."""
+    return DeviceArray(unwritten_array(shape, dtype, strides, order), stream)
+
+
+def unwritten_array(
+    shape: int | tuple[int, ...], dtype: object = np.float64, strides: object = None,
+    order: str = "C", **options: object,
+) -> np.ndarray:  # fmt: skip
+    """A new array that holds nothing yet; pinned_array for the host alone."""
+    if strides is not None:
+        raise NotImplementedError("the simulator doesn't support arrays with given strides")
+    dtype = np.dtype(dtype)
+    data = np.full(math.prod(np.atleast_1d(shape)) * dtype.itemsize, NOT_WRITTEN, np.uint8)
+    return data.view(dtype).reshape(shape, order=order)
+
+
+def like(make: Callable) -> Callable:
+    """cuda.…_array_like"""
+
+    def array_like(ary: np.ndarray | DeviceArray, **options: object) -> object:
+        is_fortran = ary.flags["F_CONTIGUOUS"] and not ary.flags["C_CONTIGUOUS"]
+        return make(ary.shape, ary.dtype, order="F" if is_fortran else "C", **options)
+
+    return array_like
+
+
+device_array_like = like(device_array)
+
+
+def is_cuda_array(obj: object) -> bool:
+    return hasattr(obj, "__cuda_array_interface__")
+
+
+def as_cuda_array(obj: object, sync: bool = True) -> DeviceArray:
+    if not is_cuda_array(obj):
+        raise TypeError(f"obj is a {type(obj).__name__}, not on the device: use cuda.to_device")
+    return obj if isinstance(obj, DeviceArray) else DeviceArray(numbers_of(obj))

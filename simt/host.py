@@ -8,60 +8,31 @@ for, so streams and events have nothing to wait for. HOST has the stand-ins unde
 """
 
 import functools
-import math
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
-from typing import NoReturn
 
 import numpy as np
 
-from simt.device_array import DeviceArray, MappedArray, must_be_contiguous, numbers_of
+from simt.brackets import innermost
+from simt.device_array import (
+    DeviceArray,
+    MappedArray,
+    as_cuda_array,
+    device_array,
+    device_array_like,
+    is_cuda_array,
+    like,
+    to_device,
+    unwritten_array,
+)
 from simt.gpus import H100, MAX_GRID_YZ, MAX_THREADS, WARP_SIZE
 from simt.launch_options import MAX_BLOCK_Z, MAX_SHARED
 from simt.names import CUDA_MODULES, loaded
-from simt.simulate import LOCK, Replaced, innermost, simulate
-from simt.source import Unsupported
+from simt.simulate import LOCK, Replaced, simulate
 
 SUCCESSOR = "numba_cuda_mlir"
-NOT_WRITTEN = 0xFF  # every byte of a new device array: NaN, -1
-
-
-def to_device(
-    obj: object, stream: object = 0, copy: bool = True, to: DeviceArray | None = None
-) -> DeviceArray:
-    """A copy of an array on the device, or `to` with its numbers."""
-    if to is not None:
-        to.copy_to_device(obj if isinstance(obj, DeviceArray) else np.asarray(obj), stream)
-        return to
-    if isinstance(obj, DeviceArray):
-        return obj
-    array = np.asarray(obj)
-    must_be_contiguous("obj", array)
-    if not copy:
-        return device_array_like(array, stream=stream)
-    return DeviceArray(np.array(array, subok=False), stream)
-
-
-def device_array(
-    shape: int | tuple[int, ...], dtype: object = np.float64, strides: object = None,
-    order: str = "C", stream: object = 0,
-) -> DeviceArray:  # fmt: skip
-    """A new device array that holds nothing yet."""
-    return DeviceArray(unwritten_array(shape, dtype, strides, order), stream)
-
-
-def unwritten_array(
-    shape: int | tuple[int, ...], dtype: object = np.float64, strides: object = None,
-    order: str = "C", **options: object,
-) -> np.ndarray:  # fmt: skip
-    """A new array that holds nothing yet; pinned_array for the host alone."""
-    if strides is not None:
-        raise NotImplementedError("the simulator doesn't support arrays with given strides")
-    dtype = np.dtype(dtype)
-    data = np.full(math.prod(np.atleast_1d(shape)) * dtype.itemsize, NOT_WRITTEN, np.uint8)
-    return data.view(dtype).reshape(shape, order=order)
 
 
 def mapped(*arrays: np.ndarray, stream: object = 0) -> nullcontext:
@@ -74,29 +45,6 @@ def mapped_array(*arguments: object, **options: object) -> MappedArray:
     return unwritten_array(*arguments, **options).view(MappedArray)
 
 
-def _like(make: Callable) -> Callable:
-    """cuda.…_array_like"""
-
-    def array_like(ary: np.ndarray | DeviceArray, **options: object) -> object:
-        is_fortran = ary.flags["F_CONTIGUOUS"] and not ary.flags["C_CONTIGUOUS"]
-        return make(ary.shape, ary.dtype, order="F" if is_fortran else "C", **options)
-
-    return array_like
-
-
-device_array_like = _like(device_array)
-
-
-def is_cuda_array(obj: object) -> bool:
-    return hasattr(obj, "__cuda_array_interface__")
-
-
-def as_cuda_array(obj: object, sync: bool = True) -> DeviceArray:
-    if not is_cuda_array(obj):
-        raise TypeError(f"obj is a {type(obj).__name__}, not on the device: use cuda.to_device")
-    return obj if isinstance(obj, DeviceArray) else DeviceArray(numbers_of(obj))
-
-
 def auto_device(obj: object, stream: object = 0, copy: bool = True) -> tuple[DeviceArray, bool]:
     is_there = isinstance(obj, DeviceArray)
     return (obj if is_there else to_device(obj, copy=copy)), not is_there
@@ -105,15 +53,6 @@ def auto_device(obj: object, stream: object = 0, copy: bool = True) -> tuple[Dev
 def device_memset(dst: DeviceArray, val: int, size: int, stream: object = 0) -> None:
     """Sets the first `size` bytes."""
     dst.ravel().view(np.uint8)[:size] = val
-
-
-def vectorize(*arguments: object, **options: object) -> NoReturn:
-    """Stands for guvectorize, too. The command remembers it as a kernel that could not run."""
-    with counted(vectorize):
-        raise Unsupported(
-            "the simulator doesn't support @vectorize and @guvectorize for CUDA: write a kernel "
-            "(@cuda.jit) in which each thread computes one element"
-        )
 
 
 def counted(kernel: Callable) -> AbstractContextManager:
@@ -247,14 +186,13 @@ HOST: dict[str, object] = {
     "device_array": device_array,
     "device_array_like": device_array_like,
     "pinned_array": unwritten_array,
-    "pinned_array_like": _like(unwritten_array),
+    "pinned_array_like": like(unwritten_array),
     **dict.fromkeys(("mapped_array", "managed_array"), mapped_array),
-    "mapped_array_like": _like(mapped_array),
+    "mapped_array_like": like(mapped_array),
     "mapped": mapped,
     "_auto_device": auto_device,
     "as_cuda_array": as_cuda_array,
     "is_cuda_array": is_cuda_array,
-    **dict.fromkeys(("vectorize", "guvectorize"), vectorize),
     **dict.fromkeys(("pinned", "profiling", "defer_cleanup"), _nothing_around),
     **dict.fromkeys(("synchronize", "close", "profile_start", "profile_stop"), _does_nothing),
     **dict.fromkeys(
@@ -277,17 +215,12 @@ HOST: dict[str, object] = {
 def our_names() -> dict[tuple[object, str], object]:
     """What to replace in numba.cuda and numba_cuda_mlir.cuda, as far as they are loaded, and by
     what: (where, name) -> the object."""
-    from simt.private_names import CUDAGUFuncVectorize, CUDAVectorize
-
     ours: dict[tuple[object, str], object] = {}
     for module in loaded(*CUDA_MODULES, f"{SUCCESSOR}.numba_cuda"):
         ours |= {(module, name): HOST[name] for name in HOST.keys() & vars(module).keys()}
     for module in loaded("numba.cuda.cudadrv.driver", f"{SUCCESSOR}.numba_cuda.cudadrv.driver"):
         ours[module, "device_memset"] = device_memset
-    ufuncs = [CUDAVectorize, CUDAGUFuncVectorize]
-    for module in loaded(f"{SUCCESSOR}.numba_cuda.vectorizers"):
-        ufuncs += module.CUDAVectorize, module.CUDAGUFuncVectorize
-    return ours | {(kind, "__init__"): vectorize for kind in ufuncs}
+    return ours
 
 
 NAMES = Replaced()

@@ -24,11 +24,16 @@ NEEDED = {
         "numba.cuda.dispatcher.CUDADispatcher.forall",
         "numba.cuda.errors.normalize_kernel_dimensions",
     ),
-    "host cannot refuse vectorize and guvectorize for CUDA, or replace device_memset": (
+    "ufuncs cannot run @vectorize and @guvectorize for CUDA": (
         "numba.cuda.vectorizers.CUDAVectorize",
+        "numba.cuda.vectorizers.CUDAUFuncDispatcher",
+        "numba.cuda.vectorizers.CUDAUFuncMechanism",
         "numba.cuda.vectorizers.CUDAGUFuncVectorize",
-        "numba.cuda.cudadrv.driver.device_memset",
+        "numba.cuda.vectorizers.CUDAGeneralizedUFunc",
+        "numba.cuda.vectorizers._CUDAGUFuncCallSteps",
+        "numba.cuda.deviceufunc.GUFuncEngine",
     ),
+    "host cannot replace device_memset": ("numba.cuda.cudadrv.driver.device_memset",),
     "notebooks cannot show the error of a cell without IPython's frames": (
         "IPython.core.interactiveshell.InteractiveShell._showtraceback",
     ),

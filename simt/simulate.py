@@ -2,21 +2,17 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from threading import RLock
 
-import numpy as np
-
-from simt.device_array import DeviceArray
+from simt.brackets import NOW, Launcher, configure, forall, innermost
 from simt.jit import remembering
 from simt.launch import launch
 from simt.names import CUDA_MODULES, loaded, refuse_numbas_simulator
-from simt.private_names import CUDADispatcher, normalize_kernel_dimensions
-from simt.report import Report
+from simt.private_names import CUDADispatcher, CUDAGUFuncVectorize, CUDAVectorize
+from simt.ufuncs import GUVectorize, Vectorize
 
 OPTIONS = frozenset(inspect.getfullargspec(launch).kwonlyargs) - {"shared_bytes"}
-Launcher = Callable[..., Report]
-NOW: list["simulate"] = []  # those that haven't ended; the innermost is the last
 LOCK = RLock()  # for blocks in several threads, which begin and end in any order
 
 
@@ -101,15 +97,12 @@ class simulate:
             LAUNCHES.add(our_launches())
 
 
-def innermost() -> tuple[Launcher | None, dict[str, object]]:
-    """What launches in place of `launch`, and with which options."""
-    return (NOW[-1].launcher, NOW[-1].options) if NOW else (None, {})
-
-
 def our_launches() -> dict[tuple[object, str], object]:
     """What takes the place of Numba's own: (where, name) -> the object."""
     ours = {(kind, "configure"): configure for kind in kinds_of_kernels()}
     ours |= {(kind, "forall"): forall for kind in kinds_of_kernels()}
+    for numbas, kind in ((CUDAVectorize, Vectorize), (CUDAGUFuncVectorize, GUVectorize)):
+        ours |= {(numbas, "add"): kind.add, (numbas, "build_ufunc"): kind.build_ufunc}
     return ours | {(cuda, "jit"): remembering(cuda.jit) for cuda in loaded(*CUDA_MODULES)}
 
 
@@ -117,39 +110,3 @@ def kinds_of_kernels() -> list[type]:
     """The classes of what cuda.jit returns: Numba's, and numba_cuda_mlir's if it is loaded."""
     others = sys.modules.get("numba_cuda_mlir.descriptor")
     return [CUDADispatcher, *([others.MLIRDispatcher] if others else [])]
-
-
-def configure(
-    kernel: CUDADispatcher, griddim: object, blockdim: object, stream: object = 0,
-    sharedmem: int = 0,
-) -> Callable[..., None]:  # fmt: skip
-    """A method for Numba's kernels that replaces the one that prepares a launch on a GPU."""
-    grid, block = normalize_kernel_dimensions(griddim, blockdim)
-
-    def launched(*args: object) -> None:
-        launcher, options = innermost()
-        kernel.report = None
-        args = map(of_hint, args)
-        start = launcher or launch
-        kernel.report = start(kernel, grid, block, *args, shared_bytes=sharedmem, **options)
-
-    return launched
-
-
-def forall(
-    kernel: CUDADispatcher, ntasks: int, tpb: int = 0, stream: object = 0, sharedmem: int = 0
-) -> Callable[..., None]:
-    """A method for Numba's kernels: enough thread blocks for ntasks threads. Numba asks the GPU
-    for a good block size; here it is 128."""
-    block = tpb or 128
-    if ntasks < 1:
-        return lambda *args: None
-    return kernel[-(-ntasks // block), block, stream, sharedmem]
-
-
-def of_hint(argument: object) -> object:
-    """cuda.In, Out and InOut say what has to be copied: a kernel can't change what is only In."""
-    kind, value = type(argument).__name__, getattr(argument, "value", None)
-    if kind not in ("In", "Out", "InOut") or not isinstance(value, np.ndarray | DeviceArray):
-        return argument
-    return value.copy() if kind == "In" and isinstance(value, np.ndarray) else value

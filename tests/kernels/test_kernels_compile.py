@@ -39,7 +39,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Launch
         seen.append((kernel, args))
         return original(kernel, grid, block, *args, **options)
 
-    for module in (simt, sys.modules["simt.simulate"]):
+    for module in (simt, sys.modules["simt.brackets"]):
         monkeypatch.setattr(module, "launch", launch)
     monkeypatch.chdir(tmp_path)  # kernel files that a notebook writes
     monkeypatch.syspath_prepend(tmp_path)

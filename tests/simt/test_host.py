@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numba import cuda as numba_cuda
-from numba import vectorize
 
 from simt import SimtError, cuda
 from simt.device_array import DeviceArray
@@ -35,8 +34,7 @@ def add(a, number):
 
 def test_every_name_of_the_host_is_numbas() -> None:
     known = {name for name in HOST if hasattr(numba_cuda, name)}
-    elsewhere = {"vectorize", "guvectorize"}  # in Numba's own; numba-cuda has them here
-    assert HOST.keys() - known - elsewhere <= {"_auto_device"}
+    assert HOST.keys() - known <= {"_auto_device"}
 
 
 def test_a_program_with_device_arrays_streams_and_events() -> None:
@@ -105,7 +103,6 @@ NOT_THERE = {
     "there[::2].copy_to_device(A[::2])": "the device array isn't contiguous",
     "np.asarray(there, copy=False)": "without a copy",
     "cuda.as_cuda_array(A)": "obj is a ndarray, not on the device: use cuda.to_device",
-    "cuda.vectorize('f4(f4)')(len)": "doesn't support @vectorize",
 }
 
 
@@ -170,14 +167,12 @@ def test_host_and_device_share_a_mapped_array() -> None:
     assert type(mapped.copy_to_host()) is type(cuda.pinned_array(3)) is np.ndarray
 
 
-def test_memset_and_ufuncs_of_the_driver() -> None:
+def test_memset_of_the_driver() -> None:
     from numba.cuda.cudadrv import driver
 
     there = cuda.to_device(A)
     with simulated():
         driver.device_memset(there, 0, 40)
-        with pytest.raises(NotImplementedError, match="doesn't support @vectorize"):
-            vectorize(["float32(float32)"], target="cuda")(abs)
     assert np.flatnonzero(there)[0] == 10
 
 

@@ -241,25 +241,28 @@ def test_no_findings_is_not_said_where_a_kernel_could_not_run(
 
 UFUNC = """
 import numpy as np
-from numba import cuda, vectorize
+from numba import vectorize
 
-@cuda.jit
-def fine(a):
-    a[0] = 1
+TABLE = np.arange(4, dtype=np.float32)
 
-fine[1, 1](np.zeros(1))
-try:
-    vectorize(["float32(float32)"], target="cuda")(abs)
-except NotImplementedError as error:
-    print("caught", error)
+@vectorize(["float32(float32, int32)", "float64(float64, int32)"], target="cuda")
+def look_up(x, i):
+    return x + TABLE[i]
+
+x = np.ones(100, np.float32)
+print(look_up(x, np.int32(3)).sum())
+look_up(x, np.int32(4))
 """
 
 
-def test_no_findings_is_not_said_after_a_ufunc_for_cuda(simt: Run) -> None:
+def test_a_ufunc_for_cuda_is_a_kernel_whose_faults_have_their_line(simt: Run) -> None:
     done = simt(UFUNC, "program.py")
-    assert done.returncode == 2
-    assert "caught the simulator doesn't support @vectorize" in done.stdout
-    assert done.stdout.endswith("program.py: vectorize could not run\n")
+    assert done.returncode == 1
+    assert done.stdout.startswith("400.0\n")
+    assert "look_up: 2 launches" in done.stdout
+    assert "reads TABLE[4], out of bounds: the shape is (4,)" in done.stdout
+    assert "line 9 of look_up:  return x + TABLE[i]" in done.stdout
+    assert done.stdout.endswith("program.py: 1 finding\n")
 
 
 REDUCE = """

@@ -1,0 +1,227 @@
+"""@vectorize and @guvectorize for CUDA, against NumPy."""
+
+import re
+from collections.abc import Callable
+
+import numba
+import numpy as np
+import pytest
+from numba import float32, int32
+
+from simt import SimtError, Unsupported, cuda, simulate
+from simt.device_array import DeviceArray
+from simt.host import simulated
+from simt.source import source_of
+
+RNG = np.random.default_rng(0)
+TYPES = np.float32, np.float64, np.int32
+SIGNATURES = ["float32(float32, float32)", "float64(float64, float64)", int32(int32, int32)]
+LAYOUT = "(m,n),(n,p)->(m,p)"
+MATRICES = [f"void({', '.join(3 * [f'{one}[:,:]'])})" for one in ("float32", "float64", "int32")]
+
+
+def plus_half(a, b):
+    return a + b / 2
+
+
+def multiplied(a, b, c):
+    for i in range(c.shape[0]):
+        for j in range(c.shape[1]):
+            total = a[i, 0] * b[0, j]
+            for k in range(1, a.shape[1]):
+                total += a[i, k] * b[k, j]
+            c[i, j] = total
+
+
+def numbers(shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    """Small whole numbers: their sums and products are exact in each type."""
+    return RNG.integers(-50, 50, shape).astype(dtype)
+
+
+half, matmul = cuda.vectorize(SIGNATURES)(plus_half), cuda.guvectorize(MATRICES, LAYOUT)(multiplied)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(
+    "shapes", [((1000,), (1000,)), ((4, 5, 3), (4, 1, 3)), ((7, 1), (1, 9)), ((3, 4), (1,))]
+)
+def test_a_ufunc_broadcasts_and_takes_the_signature_of_its_arrays(
+    shapes: tuple, dtype: type
+) -> None:
+    a, b = (numbers(shape, dtype) for shape in shapes)
+    expected = (a + b / 2).astype(dtype)
+    found = half(a, b)
+    assert type(found) is np.ndarray
+    assert found.dtype == dtype
+    assert np.array_equal(found, expected)
+    there = half(cuda.to_device(a), b, stream=cuda.stream())
+    assert type(there) is DeviceArray
+    assert np.array_equal(there, expected)
+    out = cuda.device_array(expected.shape, dtype)
+    half(cuda.to_device(a), cuda.to_device(b), out=out)
+    assert np.array_equal(out, expected)
+
+
+def test_a_number_takes_the_type_of_the_array_beside_it() -> None:
+    assert np.array_equal(half(np.arange(40, dtype=np.float32), 3), np.arange(40) + np.float32(1.5))
+    assert half(1.5, 3.0) == [3]
+    out = np.zeros(40, np.float32)
+    half(np.arange(40, dtype=np.float32), 1, out=out)
+    assert out[39] == 39.5
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 129, 1000])
+@pytest.mark.parametrize("where", [np.asarray, cuda.to_device])
+def test_reduce_gives_one_number(size: int, where: Callable) -> None:
+    largest = cuda.vectorize(["int32(int32, int32)"])(larger)
+    assert largest.reduce(where(RNG.permutation(size).astype(np.int32))) == size - 1
+
+
+def larger(a, b):
+    return max(a, b)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_generalized_ufunc_gets_matrices(dtype: type) -> None:
+    a, b = numbers((6, 3, 4), dtype), numbers((6, 4, 5), dtype)
+    assert np.array_equal(matmul(a, b), a @ b)
+    assert np.array_equal(matmul(a, b[0]), a @ b[0])
+    assert np.array_equal(matmul(a.reshape(2, 3, 3, 4), b[0]), (a @ b[0]).reshape(2, 3, 3, 5))
+    there = matmul(cuda.to_device(a), b)
+    assert type(there) is DeviceArray
+    assert np.array_equal(there, a @ b)
+    out = np.zeros((6, 3, 5), dtype)
+    matmul(a, b, out=out)
+    assert np.array_equal(out, a @ b)
+
+
+def scaled(a, factor, out):
+    for i in range(a.size):
+        out[i] = a[i] * factor
+
+
+def scaled_by_array(a, factor, out):
+    scaled_on_device(a, factor[0], out)
+
+
+scaled_on_device = cuda.jit(device=True)(scaled)
+
+
+@pytest.mark.parametrize(
+    ("function", "factor"), [(scaled, "float32"), (scaled_by_array, "float32[:]")]
+)
+def test_a_generalized_ufunc_gets_a_number_as_such_or_in_an_array(
+    function: Callable, factor: str
+) -> None:
+    scale = cuda.guvectorize([f"void(float32[:], {factor}, float32[:])"], "(n),()->(n)")(function)
+    a, factors = numbers((6, 5), np.float32), numbers((6,), np.float32)
+    assert np.array_equal(scale(a, factors), a * factors[:, None])
+    assert np.array_equal(scale(a, np.float32(3)), 3 * a)
+
+
+def summed_and_counted(a, total, count):
+    total[0] = count[0] = 0
+    for i in range(a.size):
+        total[0] += a[i]
+        count[0] += a[i] > 0
+
+
+def test_a_generalized_ufunc_may_have_several_results() -> None:
+    decorate = cuda.guvectorize("void(float32[:], float32[:], int64[:])", "(n)->(),()")
+    a = numbers((40, 7), np.float32)
+    total, count = decorate(summed_and_counted)(a)
+    assert np.array_equal(total, a.sum(1))
+    assert np.array_equal(count, (a > 0).sum(1))
+
+
+@pytest.mark.parametrize("block", [simulate, simulated])
+def test_numbas_own_decorators_need_no_gpu_either(block: Callable) -> None:
+    a = numbers((40,), np.float32)
+    square = a.reshape(8, 5) @ a.reshape(5, 8)
+    with block():
+        made = numba.vectorize(SIGNATURES, target="cuda")(plus_half)
+        general = numba.guvectorize(MATRICES, LAYOUT, target="cuda")(multiplied)
+        assert np.array_equal(made(a, a), a + a / 2)
+        assert np.array_equal(general(a.reshape(8, 5), a.reshape(5, 8)), square)
+    assert made.__name__ == "plus_half"
+
+
+def shifted(a, out):
+    for i in range(a.size):
+        out[i] = a[i + 1]
+
+
+def test_a_fault_in_the_function_is_a_finding_with_its_line() -> None:
+    shift = cuda.guvectorize(["void(float32[:], float32[:])"], "(n)->(n)")(shifted)
+    with pytest.raises(SimtError, match=r"memory: thread 0 .*\[5\], out of bounds") as caught:
+        shift(np.zeros((1, 5), np.float32))
+    finding = caught.value.finding
+    assert finding.site.code == "out[i] = a[i + 1]"
+    assert finding.site.file == __file__
+
+
+def test_a_result_in_the_place_of_another_argument_is_a_race() -> None:
+    there = cuda.to_device(np.arange(100, dtype=np.float32))
+    with pytest.raises(SimtError, match=r"race: .* writes out\[0\], which thread 1 read \(a0\[i\]"):
+        half(there[:-1], there[1:], out=there[1:])
+
+
+def test_a_result_with_more_items_than_the_arguments_is_a_finding() -> None:
+    a = np.zeros(100, np.float32)
+    with pytest.raises(SimtError, match=r"memory: .* reads a0\[100\], out of bounds"):
+        half(cuda.to_device(a), a, out=cuda.device_array(101, np.float32))
+
+
+def test_ufuncs_of_one_name_have_kernels_of_their_own() -> None:
+    def make(number: int) -> Callable:
+        def added(a):
+            return a + number
+
+        return cuda.vectorize(["int32(int32)"])(added)
+
+    one, two = make(1), make(2)
+    assert [f(np.zeros(3, np.int32))[0] for f in (one, two, one)] == [1, 2, 1]
+    (_, first), (_, second) = (next(iter(f.functions.values())) for f in (one, two))
+    assert source_of(first.py_func).lines == source_of(second.py_func).lines
+
+
+A = np.zeros((6, 5), np.float32)
+REFUSED = {
+    # Numba compares axes from the first, and would use a[0][0] for all items.
+    "half(A, A[0])": "an array (5,) meets one of 2 dimensions, which Numba's ufuncs for CUDA get",
+    "half(A.astype(int), A)": "No matching version",
+    "half(A, A[:5])": "failed to broadcast",
+    "half(A)": "plus_half takes 3 arguments (a0, a1, out); it got 2",
+    "half(A[0, ::2], 1)": "obj isn't contiguous",
+    "cuda.vectorize(['(f4,)'])(scaled)": "doesn't support the signature (f4,) in @vectorize",
+    "cuda.vectorize(['f4(f4)'])(len)": "function is of type builtin_function_or_method",
+    "cuda.vectorize(['f4(f4)'])(lambda x: x)": "The source of <lambda> cannot be read",
+    "cuda.vectorize(['f4(f4)'], fastmath=True)(len)": "does not support option: 'fastmath'",
+    "cuda.vectorize(scaled)": "unexpected keyword argument 'target'",
+    "cuda.guvectorize('(n)->()')(scaled)": "not supported: 'is_dynamic'",
+    "cuda.guvectorize(['void(f4[:], f4)'], '(n)->()')(scaled)": "must have the arrays of (n)->()",
+    "cuda.guvectorize(['void(f4[:])'], '(n)->()')(scaled)": "must have the arrays of (n)->()",
+    "cuda.guvectorize(['f4(f4[:], f4[:])'], '(n)->()')(scaled)": "and no result",
+    "cuda.guvectorize(['void(f4[:], f4[:,:])'], '(n)->(n)')(scaled)": "the arrays of (n)->(n)",
+    "matmul(A, A)": "mismatch",
+    "matmul(A, A.T.copy(), out=cuda.device_array((6, 6)))": "a GPU would misread their bytes",
+}
+
+
+@pytest.mark.parametrize(("expression", "words"), REFUSED.items())
+def test_what_a_ufunc_cannot_do_is_named(expression: str, words: str) -> None:
+    errors = KeyError, TypeError, Unsupported, ValueError
+    with pytest.raises(errors, match=re.escape(words)):
+        eval(expression)
+
+
+def test_a_signature_decides_what_the_function_computes_with() -> None:
+    """The result is cut to the declared type."""
+    cut = cuda.vectorize([int32(float32)])(tripled)
+    a = np.array([1.5, -1.5, 2**24 + 2], np.float32)
+    assert cut(a).dtype == np.int32
+    assert np.array_equal(cut(a), [4, -4, 3 * (2**24 + 2)])
+
+
+def tripled(a):
+    return 3 * a
