@@ -30,9 +30,9 @@ from simt.private_names import CUDADispatcher, normalize_kernel_dimensions
 PACKAGE = "numba.cuda.tests"
 FOLDERS = ("cudapy", "doc_examples", "nrt")
 # worst last: a kernel is as good as its worst launch
-# fault: a finding that is true
-RANKS = ("right", "fault", "unchecked", "unsupported", "finding", "wrong")
-RIGHT, FAULT, UNCHECKED, UNSUPPORTED, FINDING, WRONG = RANKS
+# unseen: only a test that looks at something else launched it; fault: a finding that is true
+RANKS = ("unseen", "right", "fault", "unchecked", "unsupported", "finding", "wrong")
+UNSEEN, RIGHT, FAULT, UNCHECKED, UNSUPPORTED, FINDING, WRONG = RANKS
 # Other processes and threads, files of compiled code, the driver and the compiler's output
 SKIPPED = {
     f"test_{name}"
@@ -129,6 +129,8 @@ class Outcomes(unittest.TestResult):
         for key, (outcome, why) in self.launched.items():
             if outcome == RIGHT and self.problem and not self.stopped:
                 outcome, why = self.problem
+                if any(name in test.id() for name in ABOUT_THE_HOST):
+                    outcome = UNSEEN
             kernel = self.kernels.setdefault(key, Kernel(key[1]))
             kernel.outcomes[outcome] += 1
             if why:
@@ -141,8 +143,7 @@ class Outcomes(unittest.TestResult):
         return any(outcome != RIGHT for outcome, _ in self.launched.values())
 
     def addFailure(self, test: unittest.TestCase, error: tuple) -> None:
-        if not any(name in test.id() for name in ABOUT_THE_HOST):
-            self.problem = WRONG, _first_line(error[1])
+        self.problem = WRONG, _first_line(error[1])
 
     def addError(self, test: unittest.TestCase, error: tuple) -> None:
         # The first two belong to one launch; the third comes from looking at compiled code.
@@ -246,7 +247,7 @@ def table(outcomes: Outcomes, verbose: bool) -> str:
         if outcome == UNSUPPORTED:
             missing = Counter(k.why[0].split(":", 1)[1].split("\n")[0] for k in by_outcome[outcome])
             lines += [f"      {count:4} {what}" for what, count in missing.most_common()]
-        elif outcome not in (RIGHT, FAULT):
+        elif outcome not in (UNSEEN, RIGHT, FAULT):
             lines += [f"        {k.name}  {k.why[0].splitlines()[0]}" for k in by_outcome[outcome]]
     lines += map(str, outcomes.tests)
     if verbose:
