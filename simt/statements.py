@@ -69,6 +69,14 @@ def read_by_conditions(nodes: Sequence[ast.AST]) -> list[ast.AST]:
     return read
 
 
+class Raised(Exception):
+    """What a `raise` in a kernel raises: the error of the kernel's own, on its way to the caller of
+    `launch`, past those who take a ValueError for a mistake in using a value."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
 def is_stored(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
@@ -119,6 +127,20 @@ class Statements(Iterables):
                 who = frame.gang.name_of(wrong.numbers[0])
                 what = f"{who} fails an assertion{self.source.where(node)}"
                 raise frame.gang.error(AssertionError(what))
+
+        return run
+
+    def _do_raise(self, node: ast.Raise) -> Step:
+        """raise ValueError, raise ValueError("why"): an error here. On a GPU, the thread ends, and
+        only a kernel with debug=True reports it."""
+        named = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        kind = UNKNOWN if named is None or node.cause else self.known(named)
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise self.source.unknown(node)
+
+        def run(frame: Frame) -> None:
+            who = frame.gang.name_of(frame.lanes.numbers[0])
+            raise frame.gang.error(Raised(kind(f"{who} raises this{self.source.where(node)}")))
 
         return run
 
