@@ -20,6 +20,7 @@ which says who executes a statement. Then
     signatures, successor_types, jit                  types that a kernel declares
     compiled_in                                       what is frozen when Numba compiles
     arithmetic                                        numbers as Numba types them
+    tuples, methods                                   named tuples and vectors; array.reshape
     memory, views, access, races, fences, writes      data, and what the checks remember about it
     machine, blocks, batched_blocks                   thread blocks, gangs, barriers
     launch, launch_options, kernel_arguments          launch, and what it may be given

@@ -390,9 +390,23 @@ def absolute(value: Value) -> Value:
     return plain(np.absolute(cast(value, INT8) if dtype_of(value) == BOOL else value))
 
 
-def round_to_int(value: Value) -> Value:
-    """Through float64, even an integer."""
-    return cast(np.rint(cast(value, FLOAT64)), INT64)
+def rounded(value: Value, digits: Value | None = None) -> Value:
+    """round(value), through float64, even an integer; round(value, digits), through an int64."""
+    wide = np.asarray(cast(value, FLOAT64))
+    if digits is None:
+        return plain(cast(np.rint(wide)[()], INT64))
+    if dtype_of(digits).kind not in "iu":
+        raise Misuse(f"round takes a number of digits, not a {dtype_of(digits)}")
+    digits = cast(digits, INT64)
+    beyond = np.where(np.greater(digits, 22), 1e22, 1.0)  # so that no factor is infinite
+    factor = power(10.0, np.abs(np.where(np.greater(digits, 22), np.subtract(digits, 22), digits)))
+    after = np.greater_equal(digits, 0)
+    scaled = np.where(after, wide * factor * beyond, wide / factor)
+    whole = cast(cast(np.rint(scaled), INT64), FLOAT64)
+    result = np.where(after, whole / beyond / factor, whole * factor)
+    kept = ~np.isfinite(wide) | (after & np.isinf(scaled))
+    dtype = arithmetic_type(dtype_of(value), FLOAT32)  # there is no form for halves
+    return plain(cast(np.where(kept, wide, result)[()], dtype))
 
 
 @cache
@@ -469,7 +483,7 @@ MATH: dict[Callable, Callable[..., Value]] = {
     min: _smaller_or_larger(np.fmin, np.less),
     max: _smaller_or_larger(np.fmax, np.greater),
     abs: absolute,
-    round: round_to_int,
+    round: rounded,
     int: to_int,
     float: to_float,
     bool: truth,

@@ -42,13 +42,14 @@ from simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
 from simt.races import RACES_WITH
 from simt.snapshots import Index
 from simt.source import Unsupported
+from simt.tuples import flattened
 
 # Of a wide gang, at most, so that its values stay in the processor's cache
 LANES = 16384
 SHARED_BYTES = 1 << 24
-# What an atomic operation returns, and fences, can let thread blocks interact; a line must be
-# printed only once, and the rest are rare.
-ALONE = ("used atomic.", "syncwarp", "syncthreads_", "print")
+# What an atomic operation returns, fences and grid.sync() can let thread blocks interact; a line
+# must be printed only once, and the rest are rare.
+ALONE = ("used atomic.", "cg.", "syncwarp", "syncthreads_", "print")
 EVER = 1 << 62  # the stamp of a global address that several threads read
 
 
@@ -270,7 +271,8 @@ def run_batched(machine: Machine, body: Body, arguments: dict[str, object], at_e
 
 def saved(values: Iterable[object]) -> Callable[[], None]:
     """Copies the memory that the kernel may write to; calling the result restores it."""
-    arrays = [value for value in values if isinstance(value, Array)]
+    parts = flattened(dict(enumerate(values))).values()
+    arrays = [value for value in parts if isinstance(value, Array)]
     memories = {id(a.memory): a.memory for a in arrays if not a.memory.only_read}.values()
     kept = [(m, m.data.copy(), None if m.written is None else m.written.copy()) for m in memories]
 

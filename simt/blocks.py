@@ -7,7 +7,7 @@ several thread blocks form one gang; see batched_blocks.py.)
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextvars import copy_context
 
 import numpy as np
@@ -39,18 +39,37 @@ class Block:
         self.gangs: list[Gang] = []
         traced = machine.recorder is not None and index in machine.recorder.blocks
         self.recorder = machine.recorder if traced else None
+        self.steps: Iterator[bool] | None = None  # None: it hasn't begun
+        self.turns = 0
 
-    def run(self, body: Body, arguments: dict[str, object]) -> None:
+    def run(self, body: Body, arguments: dict[str, object]) -> bool:
+        """Runs all threads to their end, or until all wait for the grid; then it returns True.
+
+        After the grid has met, that counts as a new thread block, and another grid.
+        """
+        machine = self.machine
+        machine.turns = self.turns
+        if self.steps is None:
+            self.steps = self._steps(body, arguments)
+        else:
+            self.ordering = machine.new_ordering(self.index)
+        waits = next(self.steps, False)
+        self.turns = machine.turns
+        machine.block_has_ended(self.ordering)
+        return waits
+
+    def _steps(self, body: Body, arguments: dict[str, object]) -> Iterator[bool]:
         total = self.machine.num_threads
         width = total if self.machine.order == "together" else WARP_SIZE
         self.gangs = [Gang(self, i, min(width, total - i)) for i in range(0, total, width)]
-        if len(self.gangs) == 1:
+        if len(self.gangs) == 1 and not self.machine.is_cooperative:
             self.gangs[0].run(body, arguments)
         else:
-            self._run_in_turns(body, arguments)
+            yield from self._in_turns(body, arguments)
 
-    def _run_in_turns(self, body: Body, arguments: dict[str, object]) -> None:
-        """Runs each gang from one barrier to the next, in the chosen order."""
+    def _in_turns(self, body: Body, arguments: dict[str, object]) -> Iterator[bool]:
+        """Runs each gang from one barrier to the next, in the chosen order; stops at those of the
+        grid."""
         from greenlet import greenlet  # only here, because everything else works without it
 
         for gang in self.gangs:
@@ -63,6 +82,8 @@ class Block:
             here = [gang for gang in waiting if not gang.done]
             if here:
                 self.meet(here, [gang for gang in self.gangs if gang.done])
+                if here[0].at_grid:
+                    yield True
             waiting = here
 
     def meet(self, here: list["Gang"], gone: list["Gang"]) -> None:
@@ -121,6 +142,7 @@ class Gang:
         self.locals: dict[int, Array] = {}
         self.way: Way = ()
         self.waits_at, self.vote, self.waiting, self.done = 0, (0, 0), 0, False
+        self.at_grid = False  # rather than at a barrier of its thread block
         self.greenlet = None
         self.frame = Frame(self, self.everybody, is_kernel=True)
 
@@ -144,6 +166,12 @@ class Gang:
             block.meet([self], [])
         else:
             self.greenlet.parent.switch()
+
+    def sync_grid(self, frame: Frame, place: int) -> None:
+        """Waits for all threads of the grid."""
+        self.at_grid = True
+        self.barrier(frame, place)
+        self.at_grid = False
 
     def _check_all_are_here(self, lanes: Lanes, place: int) -> None:
         waiting = lanes.numbers[0]
@@ -247,9 +275,32 @@ def run_blocks(
     frame."""
     indices = [index for index in machine.indices if only is None or index in only]
     with np.errstate(all="ignore"):  # as on a GPU, infinity and NaN don't raise
-        for index in machine.arrange(indices):
-            block, machine.turns = Block(machine, index), 0
-            block.run(body, arguments)
-            for gang in block.gangs:
-                at_end(gang.frame)
-            machine.block_has_ended(block.ordering)
+        blocks, ended = (Block(machine, index) for index in machine.arrange(indices)), None
+        while blocks:
+            waiting = []
+            for block in blocks:
+                if block.run(body, arguments):
+                    waiting.append(block)
+                    continue
+                ended = block.index
+                for gang in block.gangs:
+                    at_end(gang.frame)
+            if waiting:
+                _meet_as_grid(machine, waiting[0], ended)
+            blocks = waiting
+
+
+def _meet_as_grid(machine: Machine, waiting: Block, ended: Index | None) -> None:
+    """Thread blocks wait for the grid; all others have ended. What came before is ordered before
+    whatever follows, as if that were another launch.
+
+    ended  one that has; None: none has
+    """
+    if ended is not None and machine.sync:
+        gang = next(gang for gang in waiting.gangs if not gang.done)
+        what = f"waits at a barrier that {machine.block_name(ended)} never reaches: it has ended"
+        gang.find("sync", gang.waits_at, gang.waiting, what, other_block=ended, other_thread=0)
+    for memory in machine.memories:
+        memory.forget_accesses()
+        memory.atomics.clear()
+        memory.handed_over.clear()

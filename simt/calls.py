@@ -14,11 +14,13 @@ from simt.intrinsics import ARRAYS, FUNCTIONS, INDEXED
 from simt.known import UNKNOWN
 from simt.lanes import Frame
 from simt.memory import Array
+from simt.methods import METHODS
 from simt.names import cast_target, cuda_name, names_of, plain_function
 from simt.records import item_type
 from simt.signatures import Type, as_declared, declared
 from simt.source import source_of
 from simt.trace import NO_TURN
+from simt.tuples import as_vector, vector_type
 from simt.twins import TWINS, LaneAccess
 
 OPERATOR_NODES = {functions[0]: kind for kind, functions in OPERATORS.items()} | {pow: ast.Pow}
@@ -35,7 +37,7 @@ class Calls(Expressions):
     def _on_call(self, node: ast.Call) -> Run:
         callee = self.constant(node.func)
         if callee is UNKNOWN:
-            raise self.source.unknown(node)
+            return self._call_method(node)
         name = cuda_name(callee)
         if name in ARRAYS:
             return self.array(node, name, "")
@@ -66,10 +68,15 @@ class Calls(Expressions):
             if callee is len and len(arguments) == 1:
                 (array,) = arguments
                 return lambda frame: _length(array(frame))
+            if callee is tuple and len(arguments) == 1:
+                (parts,) = arguments
+                return lambda frame: _as_tuple(parts(frame))
         dtype = cast_target(callee)
         if dtype is not None and len(arguments) == 1:
             (value,) = arguments
             return lambda frame: cast(value(frame), dtype)
+        if vector := vector_type(callee):
+            return lambda frame: as_vector(vector, [a(frame) for a in arguments])
         if isinstance(callee, FunctionType) and not callee.__module__.startswith("numba"):
             raise self.source.unsupported(
                 node,
@@ -77,6 +84,25 @@ class Calls(Expressions):
                 "if it is yours, put @cuda.jit(device=True) above it",
             )
         raise self.source.unknown(node, ast.unparse(node.func))
+
+    def _call_method(self, node: ast.Call) -> Run:
+        """array.view(dtype) and the like, of a value that the kernel computes."""
+        if (
+            not isinstance(node.func, ast.Attribute)
+            or node.func.attr not in METHODS
+            or node.keywords
+        ):
+            raise self.source.unknown(node)
+        method = METHODS[node.func.attr]
+        self._must_match(node, partial(method, None))
+        owner = self.translate(node.func.value)
+        place = self.program.machine.add_place(self.source.site(node))
+        types = [cast_target(self.constant(a)) for a in node.args]
+        arguments = [
+            (lambda frame, dtype=dtype: dtype) if dtype is not None else self.translate(a)
+            for a, dtype in zip(node.args, types, strict=True)
+        ]
+        return lambda frame: method(owner(frame), frame, place, *[a(frame) for a in arguments])
 
     def _call_cuda(self, node: ast.Call, name: str) -> Run:
         place = self.program.machine.add_place(self.source.site(node))
@@ -269,6 +295,12 @@ def _length(thing: object) -> object:
     if not isinstance(thing, tuple):
         raise Misuse(f"{thing} has no len")
     return len(thing)
+
+
+def _as_tuple(thing: object) -> tuple:
+    if not isinstance(thing, tuple):
+        raise Misuse(f"the simulator knows tuple(...) of a tuple, not of {thing}")
+    return thing
 
 
 def _printed(value: object, lane: int) -> str:

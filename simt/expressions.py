@@ -24,6 +24,7 @@ from simt.lanes import Frame, merged, same_kind
 from simt.memory import Array
 from simt.names import CUDA_MODULES, cuda_name, plain_function
 from simt.source import Unsupported
+from simt.tuples import like
 from simt.views import partial_view
 
 Run = Callable[[Frame], object]
@@ -62,7 +63,7 @@ class Expressions(Known):
         text = name or ast.unparse(node)
         if isinstance(value, tuple):
             parts = [self._fixed(node, part, f"{text}[{i}]") for i, part in enumerate(value)]
-            return lambda frame: tuple([part(frame) for part in parts])
+            return lambda frame: like(value, [part(frame) for part in parts])
         if cuda_name(value) in REGISTERS:
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
         if isinstance(numbers_of(value), np.ndarray):
@@ -127,14 +128,16 @@ class Expressions(Known):
         place = self.program.machine.add_place(self.source.site(node))
 
         def read(frame: Frame) -> object:
-            array = base(frame)
-            if records.is_field(array, attr):
-                return records.read(frame, array, (attr,), place)
+            thing = base(frame)
+            if attr in getattr(thing, "_fields", ()):  # of a named tuple
+                return getattr(thing, attr)
+            if records.is_field(thing, attr):
+                return records.read(frame, thing, (attr,), place)
             if attr not in ("shape", "size", "ndim", "dtype"):
                 raise self.source.unknown(node, f"the attribute .{attr}")
-            if not isinstance(array, Array):
+            if not isinstance(thing, Array):
                 raise self.source.unsupported(node, f"only an array has .{attr}")
-            return getattr(array, attr)
+            return getattr(thing, attr)
 
         return read
 

@@ -68,6 +68,16 @@ def gridsize(frame: Frame, place: int, ndim: int) -> int | tuple[int, ...]:
 # Barriers ------------------------------------------------------------------------------------
 
 
+class Grid:
+    """What cuda.cg.this_grid() returns: its threads meet at its sync()."""
+
+    def __str__(self) -> str:
+        return "the grid"
+
+
+THIS_GRID = Grid()
+
+
 def syncthreads(frame: Frame, place: int) -> None:
     frame.gang.barrier(frame, place)
 
@@ -270,6 +280,7 @@ FUNCTIONS: dict[str, Callable] = {
     "syncthreads_count": _counting(lambda present, true: true),
     "syncthreads_and": _counting(lambda present, true: true == present),
     "syncthreads_or": _counting(lambda present, true: true > 0),
+    "cg.this_grid": lambda frame, place: THIS_GRID,
     **{f"atomic.{name}": _atomic(name, combine) for name, combine in ATOMICS.items()},
     "atomic.cas": cas,
     "atomic.compare_and_swap": compare_and_swap,

@@ -23,16 +23,18 @@ def convert(
     """Arrays as the kernel sees them. Those that share bytes share one Memory.
 
     found           the arguments that are arrays, as NumPy arrays
-    may_be_written  names of arguments; a memory that none of them views is read-only
+    may_be_written  names of arguments; a memory that none of them views, nor what is in them, is
+                    read-only
     others          global device arrays, with their names; they may be written
     """
     extents = [_extent(arguments[name], found[name]) for name in found]
     extents += [root_extent(array) for _, array in others.values()]
     memories = _memories(machine, extents)
+    machine.memories = [memory for _, memory in memories]
     converted = {name: _view(name, array, memories) for name, array in found.items()}
     for _, memory in memories:
         views = (name for name in found if converted[name].memory is memory)
-        memory.only_read = not any(name in may_be_written for name in views)
+        memory.only_read = not any(name.split("[")[0] in may_be_written for name in views)
     viewed = {key: _view(name, array, memories) for key, (name, array) in others.items()}
     for array in viewed.values():
         array.memory.only_read = False

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from simt.arithmetic import Misuse, Value, dtype_of, merge
+from simt.tuples import like
 
 NUMBERS = (bool, int, float, np.generic, np.ndarray)
 RESULT = "return"  # the name under which a frame keeps what its lanes returned
@@ -145,8 +146,8 @@ def same_kind(a: object, b: object) -> bool:
 
 def merged(old: object, new: object, lanes: Lanes) -> object:
     """`new` in these lanes, `old` in the others: numbers, tuples or array views."""
-    if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
-        return tuple(merged(a, b, lanes) for a, b in zip(old, new, strict=True))
+    if isinstance(old, tuple) and type(old) is type(new) and len(old) == len(new):
+        return like(old, [merged(a, b, lanes) for a, b in zip(old, new, strict=True)])
     if hasattr(new, "merged_with"):
         return new.merged_with(old, lanes)
     if old is None or new is None:

@@ -20,6 +20,7 @@ from simt.launch_options import (
     as_tuple,
     known_checks,
     known_order,
+    require_grid_fits,
     require_limits,
     require_shared_fits,
     three_sizes,
@@ -33,6 +34,7 @@ from simt.report import Report
 from simt.signatures import as_passed, declared, types_of
 from simt.snapshots import Index
 from simt.trace import Trace, block_number
+from simt.tuples import flattened, refilled
 from simt.writes import Writes
 
 Blocks = int | Index | list[int | Index] | range | str  # thread blocks; "all"
@@ -61,7 +63,7 @@ def launch(
     kernel  a @cuda.jit kernel, or its plain function; unmodified
     grid    number of thread blocks: one number, or up to three (x, y, z)
     block   number of threads of each: at most 1,024
-    args    NumPy arrays and torch CPU tensors (written in place), numbers, tuples of numbers
+    args    NumPy arrays and torch CPU tensors (written in place), numbers, tuples of these
     shared_bytes  size of the dynamic shared memory
     checks  "memory": indices are in bounds, and vectors aligned. A negative index is out of
             bounds unless it is a constant: a[-1]. (Numba counts any negative index from the end of
@@ -116,16 +118,19 @@ def launch(
     )
     function = function_of(kernel)
     by_name = named(function, args)
-    arrays = arrays_of(by_name)
-    numbers = {n: plain_number(n, value) for n, value in by_name.items() if n not in arrays}
-    types = types_of(kernel, (by_name | arrays).values())
+    parts = flattened(by_name)
+    arrays = arrays_of(parts)
+    numbers = {n: plain_number(n, value) for n, value in parts.items() if n not in arrays}
+    types = types_of(kernel, (refilled(n, v, parts | arrays) for n, v in by_name.items()))
     with without_search_for_garbage():
         program = Program(kernel, machine, watch, as_tuple(names), types)
         require_shared_fits(machine.static_bytes, shared_bytes)
+        if "cg.this_grid" in program.called:
+            require_grid_fits(grid, block, machine.static_bytes + shared_bytes)
         program.require_unchanged()
         written = Writes(program).parameters(kernel)
-    views, program.on_device = convert(machine, by_name, arrays, written, program.device_arrays)
-    arguments = by_name | numbers | views
+    views, program.on_device = convert(machine, parts, arrays, written, program.device_arrays)
+    arguments = {name: refilled(name, v, numbers | views) for name, v in by_name.items()}
     if declared(kernel):
         values = map(as_passed, arguments.values(), types)
         arguments = dict(zip(arguments, values, strict=True))

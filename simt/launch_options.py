@@ -53,6 +53,19 @@ def require_shared_fits(static_bytes: int, shared_bytes: int) -> None:
         )
 
 
+def require_grid_fits(
+    grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int
+) -> None:
+    """Refuse thread blocks that wait for one another, but don't fit on the largest GPU at once."""
+    at_once = H100.resident_blocks(math.prod(block), 1, shared_bytes)
+    most = H100.num_multiprocessors * min(at_once.values())
+    if math.prod(grid) > most:
+        raise ValueError(
+            f"grid is {grid}: all thread blocks that wait in grid.sync() must fit on the GPU at "
+            f"once; an {H100.name} has room for {most:,} of this size"
+        )
+
+
 def known_checks(checks: str | Sequence[str]) -> tuple[str, ...]:
     """The checks, as a tuple. Raises ValueError for one that there isn't."""
     checks = as_tuple(checks)

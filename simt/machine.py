@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simt.memory import ALIGNMENT, aligned
+from simt.memory import ALIGNMENT, Memory, aligned
 from simt.races import PLACES, Ordering
 from simt.recorder import Recorder
 from simt.report import Finding, SimtError
@@ -47,6 +47,8 @@ class Machine:
     moments    per finding, the number of records at that time; None: its block isn't traced
     fenced     the births of the thread blocks, if the kernel has fences
     max_turns  see launch
+    memories   all of global memory that the kernel may write to
+    is_cooperative  the thread blocks wait for one another: cuda.cg.this_grid().sync()
     """
 
     grid: tuple[int, int, int]
@@ -70,6 +72,8 @@ class Machine:
     intervals: int = 1
     births: list[tuple[int, tuple[int, int, int]]] = field(default_factory=list)
     fenced: list[int] | None = None
+    memories: list[Memory] = field(default_factory=list)
+    is_cooperative: bool = False
 
     def __post_init__(self) -> None:
         self.memory, self.init, self.race, self.sync = (c in self.checks for c in CHECKS)

@@ -21,7 +21,7 @@ from simt.records import item_type
 from simt.signatures import declared
 from simt.snapshots import END, Snapshot, take
 from simt.source import Source, source_of
-from simt.statements import Statements
+from simt.statements import Raised, Statements
 
 Watch = int | str
 
@@ -182,8 +182,16 @@ class Program:
         return self.functions[key]
 
     def run(self, arguments: dict[str, object]) -> None:
+        """Runs the thread blocks. Raises what a `raise` in the kernel raises."""
+        try:
+            self._run(arguments)
+        except Raised as raised:
+            raise raised.error from None
+
+    def _run(self, arguments: dict[str, object]) -> None:
         """Runs the thread blocks side by side if that is enough, else one after another."""
         machine, body = self.machine, self.kernel.body
+        machine.is_cooperative = "cg.this_grid" in self.called
         if FENCES & self.called and machine.race:
             machine.fenced = []
 

@@ -18,6 +18,7 @@ from simt.memory import Array
 from simt.names import cast_target, function_behind
 from simt.private_names import normalize_signature
 from simt.successor_types import as_numbas
+from simt.tuples import like
 
 Signature = tuple[tuple[Type, ...], Type | None]  # the types of the arguments, and of the result
 # What cuda.jit returned -> the signature, or the list of signatures, that it was given
@@ -129,6 +130,6 @@ def as_passed(value: object, wanted: Type) -> object:
 def as_declared(value: object, declared: Type) -> object:
     """A number, or each number of a tuple, converted to its declared type; arrays unchanged."""
     if isinstance(value, tuple):
-        return tuple(map(as_declared, value, declared.types))
+        return like(value, map(as_declared, value, declared.types))
     dtype = None if value is None or isinstance(value, Array) else cast_target(declared)
     return value if dtype is None else plain(cast(value, dtype))

@@ -1,6 +1,7 @@
 """Language that others' kernels use: loops over arrays, constants, half precision, all atomics."""
 
 import operator
+from collections import namedtuple
 
 import numpy as np
 from numba import cuda, int32, uint32
@@ -116,3 +117,87 @@ def difference_read_without_barrier(a, out):
 def index_outside_of_a_constant(a, out):
     constant = cuda.const.array_like(WEIGHTS)
     out[cuda.threadIdx.x] = constant[1, cuda.threadIdx.x]  # FAULT
+
+
+# Tuples ------------------------------------------------------------------------------------------
+
+Line = namedtuple("Line", "slope offset points")
+UNIT = Line(1.0, 0.0, 2)
+
+
+def arrays_in_tuples(rng):
+    a, b = rng.integers(0, 10, (2, 64)).astype(np.float32)
+    return Line(2.0, np.float32(0.5), 5), (a, (b, 3)), np.zeros((64, 4), np.float32)
+
+
+def on_a_line(line, arrays, out):
+    a, (b, n) = arrays
+    odd, one = np.arange(64) % 2 == 1, np.ones(64)
+    found = [2 * a + 0.5 + n, np.where(odd, 5 * one, a + 1), np.where(odd, b, 2), 7 * one]
+    return {2: np.stack(found, axis=1)}
+
+
+@example(2, 32, arrays_in_tuples, on_a_line)
+@cuda.jit
+def named_tuples_and_vectors(line, arrays, out):
+    i = cuda.grid(1)
+    a, more = arrays
+    more[0][i] += 1
+    vector = cuda.float4(0, cuda.float32x2(a[i] + 1, UNIT.points), 7)
+    other = cuda.float32x4(cuda.float3(1.5, line.points, more[0][i] - 1), UNIT.slope)
+    chosen = other if i % 2 else vector
+    out[i, 0] = line.slope * a[i] + line.offset + more[1] + UNIT.offset
+    out[i, 1], out[i, 2], out[i, 3] = chosen.y, chosen.z, vector.w
+
+
+@fault(1, 64, lambda rng: ((np.zeros(64), np.zeros(64)),), "race")
+@cuda.jit
+def race_in_a_tuple(arrays):
+    a, b = arrays
+    i = cuda.grid(1)
+    a[i] = 1  # FIRST
+    b[i] = arrays[0][63 - i]  # FAULT
+
+
+# Methods -----------------------------------------------------------------------------------------
+
+
+def bytes_and_shorts(rng):
+    return rng.integers(0, 256, 64, np.uint8), np.arange(64, dtype=np.int16), np.zeros((5, 64))
+
+
+def as_numpy_has_them(data, shorts, out):
+    i = np.arange(64)
+    halves = shorts.reshape(4, 2, 8)
+    by_four = data.view(np.uint32)
+    return {2: [by_four[i // 4], halves[3, 1, i % 8], halves[i // 32, 1, i % 8], i % 6, shorts[i]]}
+
+
+@example(2, 32, bytes_and_shorts, as_numpy_has_them)
+@cuda.jit
+def other_shapes_and_types(data, shorts, out):
+    i = cuda.grid(1)
+    out[0, i] = data[16:].view(np.uint32)[i // 4 - 4] if i > 15 else data.view(np.uint32)[i // 4]
+    cube = shorts.reshape((4, -1, 8))
+    out[1, i] = cube[3, -1, i % 8]
+    out[2, i] = cube.reshape(8, 8)[2 * (i // 32) + 1, i % 8]
+    tile = cuda.shared.array((4, 8), int32)
+    flat = tile.reshape(32)
+    flat[cuda.threadIdx.x] = i
+    cuda.syncthreads()
+    out[3, i] = tile[cuda.threadIdx.x // 8, i % 8] % 6
+    out[4, i] = shorts.reshape(64)[i]
+
+
+@fault(1, 32, bytes_and_shorts, "race")
+@cuda.jit
+def race_through_a_view(data, shorts, out):
+    t = cuda.threadIdx.x
+    data[t] = 1  # FIRST
+    out[0, t] = data.view(np.uint32)[7]  # FAULT
+
+
+@fault(1, 32, bytes_and_shorts, "memory")
+@cuda.jit
+def index_outside_of_another_shape(data, shorts, out):
+    out[0, cuda.threadIdx.x] = shorts.reshape(2, 32)[1, cuda.threadIdx.x + 1]  # FAULT

@@ -1,0 +1,112 @@
+"""raise, tuples, methods and grids: what is refused, and with which words."""
+
+import numpy as np
+import pytest
+from numba import cuda
+
+from simt import SimtError, Unsupported, launch
+from tests.simt.helpers import kernel
+
+
+class TooLarge(Exception):
+    pass
+
+
+@cuda.jit(device=True)
+def small(x):
+    if x > 5:
+        raise TooLarge("above 5")
+    return x
+
+
+@cuda.jit
+def careful(a, out):
+    i = cuda.grid(1)
+    if a[i] < 0:
+        raise ValueError
+    out[i] = small(a[i])
+
+
+@pytest.mark.parametrize("order", ["together", "forward", "reverse"])
+def test_raise_is_an_error_that_names_the_thread_and_the_line(order: str) -> None:
+    a, out = np.arange(64) % 6, np.zeros(64)
+    assert launch(careful, 2, 32, a, out, order=order).clean
+    np.testing.assert_array_equal(out, a)
+    a[40] = 6
+    with pytest.raises(TooLarge, match=r"(?s)^thread 8 of thread block 1 raises .* in small"):
+        launch(careful, 2, 32, a, out, order=order)
+    a[40] = -1
+    with pytest.raises(ValueError, match=r"(?s)^thread 8 of thread block 1 raises .* in careful:"):
+        launch(careful, 2, 32, a, out, order=order)
+
+
+def test_raise_needs_the_name_of_an_error() -> None:
+    for text in ("raise", "raise out", "raise ValueError from out"):
+        with pytest.raises(Unsupported, match=text):
+            launch(kernel("out", text), 1, 1, np.zeros(1))
+
+
+REFUSED = {
+    "out[0] = a[::2].reshape(2)[0]": "reshape needs an array without gaps",
+    "out[0] = a[t:t + 2].reshape(2)[0]": "the same for all lanes",
+    "out[0] = a.reshape(3)[0]": r"a has the shape \(4,\), which can't become \(3,\)",
+    "out[0] = a.reshape(-1, -1)[0, 0]": "can't become",
+    "out[0] = a.reshape(0, -1)[0, 0]": "can't become",
+    "out[0] = a.reshape(t)[0]": "reshape takes whole numbers",
+    "out[0] = a.reshape(2.0)[0]": "reshape takes whole numbers",
+    "out[0] = t.reshape(1)[0]": "only an array has reshape",
+    "out[0] = a[1:].view(np.int64)[0]": "begins or ends inside an item of int64",
+    "out[0] = a[:3].view(np.int64)[0]": "begins or ends inside an item of int64",
+    "out[0] = a.view(np.int64, 3)[0]": r"a.view takes \(dtype\)",
+    "out[0] = a.nothing()": r"the simulator does not know a.nothing\(\)",
+    "out[0] = a.nothing": "the simulator does not know the attribute .nothing",
+    "out[0] = t.shape[0]": "only an array has .shape",
+    "out[0] = tuple(a)[0]": r"the simulator knows tuple\(...\) of a tuple",
+    "out[0] = cuda.float2(1, 2, 3).x": "cuda.float32x2 was given 3 numbers",
+    "out[0] = cuda.float3(cuda.int2(1, 2), 3, 4).x": "is not a number",
+    "out[0] = cuda.float2(1, 2).z": "the simulator does not know the attribute .z",
+    "t.sync()": r"only cuda.cg.this_grid\(\) has sync",
+    "out[t:] = cuda.cg.this_grid()": "the grid is not a number",
+    "out[0] = (cuda.float2(1, 2) if t else cuda.int2(1, 2)).x": "is not a number",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_refused_is_named(text: str) -> None:
+    with pytest.raises(Unsupported, match=REFUSED[text]):
+        launch(kernel("out, a", text), 1, 32, np.zeros(1), np.zeros(4, np.int32))
+
+
+def test_arrays_in_a_tuple_are_written_and_restored_like_others() -> None:
+    """The first run falls back, because its thread blocks race."""
+    text = "arrays[0][t] += 1\nif cuda.blockIdx.x:\n    arrays[1][0] = t"
+    a, b = np.zeros(32), np.zeros(1)
+    report = launch(kernel("arrays", text), 2, 32, (a, b), collect=True)
+    assert [finding.check for finding in report.findings] == ["race", "race"]
+    np.testing.assert_array_equal(a, 2)
+
+
+def test_a_grid_that_waits_must_fit_on_a_gpu() -> None:
+    waits = kernel("", "cuda.cg.this_grid().sync()")
+    assert launch(waits, 132, 1024, checks=()).clean
+    with pytest.raises(ValueError, match="at once; an H100 SXM has room for 264 of this size"):
+        launch(waits, 265, 1024)
+
+
+def test_a_trace_of_several_thread_blocks_that_wait() -> None:
+    waits = kernel("a", "cuda.cg.this_grid().sync()\na[cuda.grid(1)] = t")
+    trace = launch(waits, 4, 32, np.zeros(128), trace="all").trace
+    assert len(trace.only(kind="write", block=2)) == 32
+
+
+def test_endless_turns_are_counted_across_the_waits() -> None:
+    waits = kernel("a", "while a[0] == 0:\n    cuda.cg.this_grid().sync()")
+    with pytest.raises(RuntimeError, match="50 loop turns"):
+        launch(waits, 2, 32, np.zeros(1), max_turns=50)
+
+
+def test_a_block_that_ended_is_found_in_other_orders_of_blocks() -> None:
+    ends = kernel("", "if cuda.blockIdx.x:\n    cuda.cg.this_grid().sync()")
+    for order in ("together", "reverse"):
+        with pytest.raises(SimtError, match="thread block 0 never reaches: it has ended"):
+            launch(ends, 2, 32, order=order)
