@@ -26,44 +26,45 @@ def sync(grid: object, frame: Frame, place: int) -> None:
 
 def reshape(array: object, frame: Frame, place: int, *shape: object) -> Array:
     """The same items in another shape, of which -1 is what remains."""
-    _must_be_whole(array, "reshape")
+    size = math.prod(_shape(array, frame, "reshape"))
     sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-    if not all(isinstance(size, int | np.integer) for size in sizes):
+    if not all(isinstance(one, int | np.integer) for one in sizes):
         raise Misuse("reshape takes whole numbers that are the same for all lanes")
-    known = math.prod(size for size in sizes if size != -1)
-    rest = array.size // known if known else 0
-    new = tuple(rest if size == -1 else int(size) for size in sizes)
-    if math.prod(new) != array.size or list(sizes).count(-1) > 1:
-        raise Misuse(f"{array.name} has the shape {array.shape}, which can't become {sizes}")
+    known = math.prod(one for one in sizes if one != -1)
+    new = tuple(int(size // max(known, 1) if one == -1 else one) for one in sizes)
+    if math.prod(new) != size or list(sizes).count(-1) > 1:
+        raise Misuse(f"{array.name} has {size} items, so its shape can't become {sizes}")
     return array.view(new, contiguous(new), array.start, "...")
 
 
 def view(array: object, frame: Frame, place: int, dtype: np.dtype) -> Array:
     """The same bytes as items of another type, along the last axis."""
-    _must_be_whole(array, "view")
-    old, new, last = array.dtype.itemsize, dtype.itemsize, array.shape[-1] * array.dtype.itemsize
-    first = array.phase + array.start * old
-    if last % new or first % new:
-        raise Misuse(
-            f"{array.name} begins or ends inside an item of {dtype}, which has {new} bytes"
-        )
-    shape = *array.shape[:-1], last // new
-    more = contiguous(shape), first // new, array.name, 0, array.read_only
-    other = Array(array.memory, dtype, shape, *more)
-    other.base = array.whole
+    *shape, last = _shape(array, frame, "view")
+    old, new = array.dtype.itemsize, dtype.itemsize
+    first, length = array.phase + array.start * old, last * old
+    firsts = np.broadcast_to(first, frame.gang.width)[frame.lanes.numbers]
+    if length % new or np.any(firsts % new):
+        raise Misuse(f"{array.name} begins or ends inside an item of {dtype}, of {new} bytes")
+    if array.lane is not None:
+        raise Misuse(f"the simulator knows view for global and shared arrays: not for {array.name}")
+    shape = *shape, length // new
+    start, more = first // new, (array.name, 0, array.read_only)
+    other = Array(array.memory, dtype, shape, contiguous(shape), start, *more)
+    other.base, other.absent = array.whole, array.absent
     return other
 
 
-def _must_be_whole(array: object, what: str) -> None:
-    """Is it an array without gaps, of which all lanes have the same items?"""
+def _shape(array: object, frame: Frame, what: str) -> list[int]:
+    """The shape of an array without gaps, the same in all lanes."""
     if not isinstance(array, Array):
         raise Misuse(f"only an array has {what}")
-    sizes = array.start, *array.shape
-    same = all(isinstance(size, int) for size in sizes) and array.lane is array.absent is None
-    if not same or array.ndim == 0 or array.strides != contiguous(array.shape):
-        raise Misuse(
-            f"{what} needs an array without gaps, the same for all lanes: not {array.name}"
-        )
+    width, lanes = frame.gang.width, frame.lanes.numbers
+    found = [np.unique(np.broadcast_to(size, width)[lanes]) for size in array.shape]
+    shape = [int(sizes[0]) for sizes in found]
+    if not shape or any(len(sizes) > 1 for sizes in found) or array.strides != contiguous(shape):
+        why = "an array without gaps, of one size in all lanes"
+        raise Misuse(f"{what} needs {why}, which {array.name} isn't")
+    return shape
 
 
 METHODS: dict[str, Callable] = {
