@@ -65,9 +65,9 @@ class Block:
         if len(self.gangs) == 1 and not self.machine.is_cooperative:
             self.gangs[0].run(body, arguments)
         else:
-            yield from self._in_turns(body, arguments)
+            yield from self.in_turns(body, arguments)
 
-    def _in_turns(self, body: Body, arguments: dict[str, object]) -> Iterator[bool]:
+    def in_turns(self, body: Body, arguments: dict[str, object]) -> Iterator[bool]:
         """Runs each gang from one barrier to the next, in the chosen order; stops at those of the
         grid."""
         from greenlet import greenlet  # only here, because everything else works without it

@@ -51,10 +51,13 @@ class Calls(Expressions):
             self._check_ndim(node)
         if name in FUNCTIONS:
             return self._call_cuda(node, name)
-        arguments = [self.translate(a) for a in node.args]
+        return self._call_plain(node, callee, [self.translate(a) for a in node.args])
+
+    def _call_plain(self, node: ast.Call, callee: object, arguments: list[Run]) -> Run:
+        """math.…, casts, Python's own functions, twins: of the values alone, or almost."""
         if _hashable(callee):
-            if callee in MATH:
-                function = MATH[callee]
+            if callee in COMPUTED:
+                function = COMPUTED[callee]
                 self._must_take(node, function)
                 return lambda frame: function(*[a(frame) for a in arguments])
             if callee in OPERATOR_NODES and len(arguments) == 2:
@@ -65,12 +68,6 @@ class Calls(Expressions):
                 return lambda frame: twin(LaneAccess(frame, place), *[a(frame) for a in arguments])
             if callee is divmod and len(arguments) == 2:
                 return self._divmod(node, *arguments)
-            if callee is len and len(arguments) == 1:
-                (array,) = arguments
-                return lambda frame: _length(array(frame))
-            if callee is tuple and len(arguments) == 1:
-                (parts,) = arguments
-                return lambda frame: _as_tuple(parts(frame))
         dtype = cast_target(callee)
         if dtype is not None and len(arguments) == 1:
             (value,) = arguments
@@ -87,11 +84,8 @@ class Calls(Expressions):
 
     def _call_method(self, node: ast.Call) -> Run:
         """array.view(dtype) and the like, of a value that the kernel computes."""
-        if (
-            not isinstance(node.func, ast.Attribute)
-            or node.func.attr not in METHODS
-            or node.keywords
-        ):
+        is_known = isinstance(node.func, ast.Attribute) and node.func.attr in METHODS
+        if not is_known or node.keywords:
             raise self.source.unknown(node)
         method = METHODS[node.func.attr]
         self._must_match(node, partial(method, None))
@@ -312,3 +306,6 @@ def _printed(value: object, lane: int) -> str:
         return value
     one = value[lane] if isinstance(value, np.ndarray) else value
     return f"{one:f}" if dtype_of(value).kind == "f" else str(one)
+
+
+COMPUTED: dict[Callable, Callable] = {**MATH, len: _length, tuple: _as_tuple}
