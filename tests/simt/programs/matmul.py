@@ -1,0 +1,45 @@
+"""Products of matrices of any shape: a number for each thread, and with tiles."""
+
+import numpy as np
+from numba import cuda, float32
+
+TILE = 8
+
+
+@cuda.jit
+def naive(c, a, b):
+    i, j = cuda.grid(2)
+    if i < c.shape[0] and j < c.shape[1]:
+        total = 0.0
+        for k in range(a.shape[1]):
+            total += a[i, k] * b[k, j]
+        c[i, j] = total
+
+
+@cuda.jit
+def tiled(c, a, b):
+    rows = cuda.shared.array((TILE, TILE), float32)
+    columns = cuda.shared.array((TILE, TILE), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    i, j = cuda.grid(2)
+    total = float32(0)
+    for start in range(0, a.shape[1], TILE):
+        rows[x, y] = columns[x, y] = 0
+        if i < a.shape[0] and start + y < a.shape[1]:
+            rows[x, y] = a[i, start + y]
+        if start + x < b.shape[0] and j < b.shape[1]:
+            columns[x, y] = b[start + x, j]
+        cuda.syncthreads()
+        for k in range(TILE):
+            total += rows[x, k] * columns[k, y]
+        cuda.syncthreads()
+    if i < c.shape[0] and j < c.shape[1]:
+        c[i, j] = total
+
+
+rng = np.random.default_rng(0)
+a, b = rng.random((21, 13), np.float32), rng.random((13, 10), np.float32)
+for kernel in (naive, tiled):
+    c = cuda.device_array((21, 10), np.float32)
+    kernel[(3, 2), (TILE, TILE)](c, cuda.to_device(a), cuda.to_device(b))
+    assert np.allclose(c.copy_to_host(), a @ b, rtol=1e-5)
