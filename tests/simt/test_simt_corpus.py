@@ -24,24 +24,10 @@ FAULTS = {
     "moving_sum.py": "memory",
     "n_body.py": "race",
 }
-# What an engine can't do yet, and what it says to a program that asks for it.
-EITHER = {
-    "monte_carlo_pi.py": "states holds random number generators",
-    "ufunc.py": "the simulator doesn't support @vectorize",
-}
+# What an engine can't do, and what it says to a program that asks for it.
 UNSUPPORTED = {
-    "simt": {
-        **EITHER,
-        "grid_sync.py": "the simulator does not know cuda.cg.this_grid",
-        "mandelbrot.ipynb": "the simulator does not know complex",
-    },
-    "ptx": {
-        **EITHER,
-        "convolution.py": "mov.u64 %rd47, _cudapy_cmem",
-        "dot_half.py": "the text has no such function: call.uni (retval0), _ZmlRK6__half",
-        "grid_sync.py": "the text has no such function: call.uni (retval0), cudaCGGet",
-        "match_any.py": "the interpreter doesn't know this instruction: line 60 of the PTX: match",
-    },
+    "simt": {"mandelbrot.ipynb": "the simulator does not know complex"},
+    "ptx": {"grid_sync.py": "the text has no such function: call.uni (retval0), cudaCGGet"},
 }
 
 
