@@ -199,7 +199,7 @@ def _require_name(kernel: Kernel, one: Instruction, name: str, wanted: str) -> N
     if register:
         if not _agree(register, wanted, _may_be_wider(one.words)):
             raise _refused(one, f"{name} is a .{register} register where {_asked(one, wanted)}")
-    elif name in kernel.variables or SPECIAL.fullmatch(name):
+    elif name in kernel.variables or name in kernel.arrays or SPECIAL.fullmatch(name):
         takes_it = one.opcode in ("mov", "cvt", "cvta") and _kind(wanted) in ("bits", "integer")
         if wanted not in ("", ADDRESS) and not takes_it:
             raise _refused(one, f"{name} is no register, and must be moved to one first")
