@@ -32,9 +32,7 @@ REDUCTIONS = {
 }
 MATRICES = {"f16": 2, "bf16": 2, "tf32": 1}
 # Names that C++ gives functions of halves: _ZL6__hmul6__halfS__nbst, _ZplRK6__halfS1__nbst.
-HALF_FUNCTION = re.compile(
-    r"_Z(?:L\d+_{0,2}(h\w+?)|([a-z]{2})RK)(?:6__(half)|13__nv_bfloat16)\w*_nbst"
-)
+HALF_FUNCTION = re.compile(r"_Z(?:L\d+_{0,2}(h\w+?)|([a-z]{2})RK)6__half\w*_nbst")
 HALVES = NUMBERS | {f"h{name}": getattr(operator, name) for name in COMPARISONS}
 OPERATORS = {
     **{"pl": "hadd", "mi": "hsub", "ml": "hmul", "dv": "hdiv", "ng": "hneg"},
@@ -178,33 +176,33 @@ class Accesses(Operands):
         return self._together(one, members, run)
 
     def _half_function(self, one: Instruction) -> Step:
-        """A function of cuda.fp16 or bf16, which Numba links when it launches. It takes pointers to
-        local memory: where its result goes, and where its numbers are. It returns 0."""
+        """A function of cuda.fp16, which Numba links when it launches. It takes pointers to local
+        memory: where its result goes, and where its numbers are. It returns 0."""
         found = HALF_FUNCTION.fullmatch(one.operands[0])
         function = found and HALVES.get(found[1] or OPERATORS.get(found[2]))
         if not function:
             what = "the text has no such function"
             raise PtxError(f"line {one.line} of the PTX: {what}: {one.text}")
         _, returned, *pointers = one.operands
-        type_, locate = "f16" if found[3] == "half" else "bf16", self.machine.locate
-        param = self.machine.memory["param"]
+        machine, half, int64 = self.machine, np.dtype(np.float16), np.dtype(np.int64)
+        param = machine.memory["param"]
 
         def run(lanes: Lanes) -> None:
-            base, half = param.base[lanes.numbers], np.dtype("u2")
-            places = [(base + self.places[pointer]) // 8 for pointer in pointers]
-            to, *from_ = (param.items(np.dtype("i8"))[n] - WINDOWS["local"] for n in places)
-            values = []
+            base, values = param.base[lanes.numbers], []
+            to, *from_ = (
+                param.items(int64)[(base + self.places[name]) // 8] - WINDOWS["local"]
+                for name in pointers
+            )
             for addresses in from_:
-                memory, places = locate(one, "read", "local", addresses, 2, lanes)
-                values.append(numbers.decoded(memory.items(half)[places // 2], type_))
-            result = function(*(value.astype(np.float64) for value in values))
-            is_bool = result.dtype == bool
-            bits = result.astype("u1") if is_bool else numbers.encoded(result, type_)
-            memory, places = locate(one, "write", "local", to, bits.itemsize, lanes)
-            memory.items(bits.dtype)[places // bits.itemsize] = bits
-            memory.write(places, bits.itemsize)
+                memory, places = machine.locate(one, "read", "local", addresses, 2, lanes)
+                values.append(memory.items(half)[places // 2].astype(np.float64))
+            result = function(*values)
+            result = result if result.dtype == bool else result.astype(half)
+            memory, places = machine.locate(one, "write", "local", to, result.itemsize, lanes)
+            memory.items(result.dtype)[places // result.itemsize] = result
+            memory.write(places, result.itemsize)
             places = base + self.places[returned]
-            param.items(np.dtype("u4"))[places // 4] = 0
+            param.items(np.dtype(np.int32))[places // 4] = 0
             param.write(places, 4)
 
         return run
