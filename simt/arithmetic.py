@@ -28,15 +28,16 @@ import numpy as np
 
 BOOL, INT8, INT32, INT64, UINT64 = map(np.dtype, ("bool", "i1", "i4", "i8", "u8"))
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
-TYPES = {np.dtype(code).type: np.dtype(code) for code in "?bhilqBHILQefd"}
-TYPES |= {bool: BOOL, int: INT64, float: FLOAT64}
+COMPLEX64, COMPLEX128 = np.dtype("complex64"), np.dtype("complex128")
+TYPES = {np.dtype(code).type: np.dtype(code) for code in "?bhilqBHILQefdFD"}
+TYPES |= {bool: BOOL, int: INT64, float: FLOAT64, complex: COMPLEX128}
 DTYPES = frozenset(TYPES.values())  # all that a kernel can compute with
 LOWEST = -(1 << 63)  # of int64
 LARGEST_POWER = 1 << 16  # that Numba computes by multiplying
 RANGES = INT32, INT64, UINT64  # what range can count in, in the order in which Numba tries them
 OF_PYTHON = frozenset((BOOL, INT64, FLOAT64))  # kept as Python numbers where all lanes agree
 
-Value = bool | int | float | np.generic | np.ndarray
+Value = bool | int | float | complex | np.generic | np.ndarray
 
 
 class Misuse(TypeError):
@@ -72,6 +73,8 @@ def cast(value: Value, dtype: np.dtype) -> Value:
     old = dtype_of(value)
     if old is dtype or old == dtype:
         return value
+    if old.kind == "c" and dtype.kind not in "cb":
+        raise Misuse(f"a {old} can't become {dtype}: take its .real or abs")
     if not isinstance(value, np.ndarray):
         value = np.array(value, old)
     to_integer = old.kind == "f" and dtype.kind in "iu"
@@ -114,9 +117,25 @@ def _is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f"
 
 
+def _has_float(*dtypes: np.dtype) -> bool:
+    """Is one of them a float, or made of two?"""
+    return any(dtype.kind in "fc" for dtype in dtypes)
+
+
+def _not_complex(rule: Callable[[np.dtype, np.dtype], np.dtype]) -> Callable:
+    """The same rule, for an operator that complex numbers don't have."""
+
+    def of_real(a: np.dtype, b: np.dtype) -> np.dtype:
+        if "c" in (a.kind, b.kind):
+            raise Misuse(f"complex numbers have no such operator: {a}, {b}")
+        return rule(a, b)
+
+    return of_real
+
+
 def with_float(a: np.dtype, b: np.dtype) -> np.dtype:
-    """The type of an operation with at least one float."""
-    kinds = [d if _is_float(d) else _float_for(d) for d in (a, b)]
+    """The type of an operation with at least one float, or one that is complex."""
+    kinds = [d if _has_float(d) else _float_for(d) for d in (a, b)]
     return np.promote_types(*kinds)
 
 
@@ -129,13 +148,13 @@ def _float_for(integer: np.dtype) -> np.dtype:
 
 def arithmetic_type(a: np.dtype, b: np.dtype) -> np.dtype:
     """Integers become 64 bits wide, unsigned only if both are. Of two floats, the wider type."""
-    if _is_float(a) or _is_float(b):
+    if _has_float(a, b):
         return with_float(a, b)
     return UINT64 if a.kind == b.kind == "u" else INT64
 
 
 def _divided_type(a: np.dtype, b: np.dtype) -> np.dtype:
-    return with_float(a, b) if _is_float(a) or _is_float(b) else FLOAT64
+    return with_float(a, b) if _has_float(a, b) else FLOAT64
 
 
 def _at_least_float32(a: np.dtype, b: np.dtype) -> np.dtype:
@@ -148,13 +167,13 @@ def _power_type(a: np.dtype, b: np.dtype) -> np.dtype:
     """A float to an integer power keeps its type; for a bool, Numba may choose a float."""
     if a == BOOL and b == np.int32:
         return FLOAT32
-    if _is_float(a) and not _is_float(b):
+    if _is_float(a) and not _has_float(b):
         return np.promote_types(a, FLOAT32)
     return _at_least_float32(a, b)
 
 
 def _bits_type(a: np.dtype, b: np.dtype) -> np.dtype:
-    if _is_float(a) or _is_float(b):
+    if _has_float(a, b):
         raise Misuse(f"bit operations need integers, not {a} and {b}")
     return BOOL if a == b == BOOL else arithmetic_type(a, b)
 
@@ -192,6 +211,8 @@ def power(a: Value, b: Value) -> Value:
     With Python 3.11, an integer passes through float64, too: `1.0 / r if invert else r` has one
     type there. A later Python compiles it to two returns.
     """
+    if dtype_of(b).kind == "c":
+        return _complex_power(np.asarray(a), np.asarray(b))
     if _is_float(dtype_of(b)):
         return np.power(a, b)
     if type(b) is int and 0 <= b <= LARGEST_POWER:
@@ -222,6 +243,18 @@ def _multiplied(a: Value, times: Value) -> Value:
         product = product * factor if np.count_nonzero(odd) else product
         a, times = a * a, times >> 1
     return product
+
+
+def _complex_power(a: np.ndarray, b: np.ndarray) -> Value:
+    """Through its length and phase, also for a square, and with Numba's special cases."""
+    phase, size = np.angle(a), np.abs(a)
+    length, turned = size**b.real, phase * b.real
+    grows = b.imag != 0
+    length = np.where(grows, length / np.exp(phase * b.imag), length)
+    turned = np.where(grows, turned + b.imag * np.log(size), turned)
+    found = length * (np.cos(turned) + 1j * np.sin(turned))
+    found = np.where((a.real == 0) & (b.real == 0), 0, found)
+    return np.where(b == 0, 1, found).astype(a.dtype)[()]
 
 
 def floor_divide(a: Value, b: Value) -> Value:
@@ -267,18 +300,18 @@ OPERATORS: dict[type, tuple[Callable, Callable, Callable]] = {
     ast.Sub: (operator.sub, np.subtract, arithmetic_type),
     ast.Mult: (operator.mul, np.multiply, arithmetic_type),
     ast.Div: (operator.truediv, np.true_divide, _divided_type),
-    ast.FloorDiv: (operator.floordiv, floor_divide, _at_least_float32),
-    ast.Mod: (operator.mod, remainder, _at_least_float32),
+    ast.FloorDiv: (operator.floordiv, floor_divide, _not_complex(_at_least_float32)),
+    ast.Mod: (operator.mod, remainder, _not_complex(_at_least_float32)),
     ast.Pow: (operator.pow, power, _power_type),
     ast.LShift: (operator.lshift, np.left_shift, _shift_type),
     ast.RShift: (operator.rshift, np.right_shift, _shift_type),
     ast.BitAnd: (operator.and_, np.bitwise_and, _bits_type),
     ast.BitOr: (operator.or_, np.bitwise_or, _bits_type),
     ast.BitXor: (operator.xor, np.bitwise_xor, _bits_type),
-    ast.Lt: (operator.lt, np.less, np.promote_types),
-    ast.LtE: (operator.le, np.less_equal, np.promote_types),
-    ast.Gt: (operator.gt, np.greater, np.promote_types),
-    ast.GtE: (operator.ge, np.greater_equal, np.promote_types),
+    ast.Lt: (operator.lt, np.less, _not_complex(np.promote_types)),
+    ast.LtE: (operator.le, np.less_equal, _not_complex(np.promote_types)),
+    ast.Gt: (operator.gt, np.greater, _not_complex(np.promote_types)),
+    ast.GtE: (operator.ge, np.greater_equal, _not_complex(np.promote_types)),
     ast.Eq: (operator.eq, np.equal, np.promote_types),
     ast.NotEq: (operator.ne, np.not_equal, np.promote_types),
 }
@@ -336,7 +369,7 @@ def widened(value: Value) -> Value:
     """+value: 64 bits wide."""
     dtype = dtype_of(value)
     wide = UINT64 if dtype.kind == "u" else INT64
-    return plain(value if _is_float(dtype) else cast(value, wide))
+    return plain(value if _has_float(dtype) else cast(value, wide))
 
 
 def truth(value: Value) -> Value:
@@ -367,7 +400,7 @@ def _smaller_or_larger(ufunc: Callable, compare: Callable) -> Callable[..., Valu
     def function(first: Value, second: Value, *more: Value) -> Value:
         for other in (second, *more):
             pair = dtype_of(first), dtype_of(other)
-            target = np.promote_types(*pair)
+            target = _not_complex(np.promote_types)(*pair)
             a, b = cast(first, target), cast(other, target)
             as_in_c = all(dtype in (FLOAT32, FLOAT64) for dtype in pair)
             first = plain(ufunc(a, b) if as_in_c else np.where(compare(b, a), b, a)[()])
@@ -378,11 +411,28 @@ def _smaller_or_larger(ufunc: Callable, compare: Callable) -> Callable[..., Valu
 
 def to_int(value: Value) -> Value:
     dtype = dtype_of(value)
-    return cast(value, INT64) if _is_float(dtype) or dtype == BOOL else value
+    return cast(value, INT64) if _has_float(dtype) or dtype == BOOL else value
 
 
 def to_float(value: Value) -> Value:
     return value if _is_float(dtype_of(value)) else cast(value, FLOAT64)
+
+
+def to_complex(real: Value, imag: Value | None = None) -> Value:
+    """complex64 of float32 only."""
+    if imag is None and dtype_of(real).kind == "c":
+        return cast(real, COMPLEX128)
+    parts = (real,) if imag is None else (real, imag)
+    is_single = all(dtype_of(part) == FLOAT32 for part in parts)
+    parts = [np.asarray(cast(part, FLOAT32 if is_single else FLOAT64)) for part in parts]
+    found = np.zeros(np.broadcast_shapes(*(part.shape for part in parts)), COMPLEX128)
+    found.real, found.imag = parts[0], parts[-1] if len(parts) == 2 else 0
+    return cast(found, COMPLEX64 if is_single else COMPLEX128)[()]
+
+
+def part_of(value: Value, name: str) -> Value:
+    """value.real or value.imag, of any number."""
+    return plain(getattr(np.asarray(value), name).copy()[()])
 
 
 def absolute(value: Value) -> Value:
@@ -487,4 +537,5 @@ MATH: dict[Callable, Callable[..., Value]] = {
     int: to_int,
     float: to_float,
     bool: truth,
+    complex: to_complex,
 }

@@ -8,7 +8,7 @@ from types import FunctionType
 
 import numpy as np
 
-from simt.arithmetic import MATH, OPERATORS, Misuse, Value, cast, divmod_type, dtype_of
+from simt.arithmetic import MATH, OPERATORS, Misuse, Value, cast, divmod_type, dtype_of, plain
 from simt.expressions import Expressions, Run
 from simt.intrinsics import ARRAYS, FUNCTIONS, INDEXED
 from simt.known import UNKNOWN
@@ -36,6 +36,9 @@ class Calls(Expressions):
 
     def _on_call(self, node: ast.Call) -> Run:
         callee = self.constant(node.func)
+        if callee is UNKNOWN and ast.unparse(node).endswith(".conjugate()"):
+            number = self.translate(node.func.value)
+            return lambda frame: plain(np.conjugate(number(frame)))
         if callee is UNKNOWN:
             return self._call_method(node)
         name = cuda_name(callee)
@@ -304,6 +307,8 @@ def _printed(value: object, lane: int) -> str:
         return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
     if isinstance(value, str):
         return value
+    if dtype_of(value).kind == "c":
+        raise Misuse("Numba doesn't print complex numbers; print .real and .imag")
     one = value[lane] if isinstance(value, np.ndarray) else value
     return f"{one:f}" if dtype_of(value).kind == "f" else str(one)
 

@@ -103,7 +103,7 @@ def _text(value: object) -> str | None:
         return str(int(value))
     if isinstance(value, np.generic):
         value = plain(value)  # np.int64(4) compiles to the same as 4
-    if value is None or isinstance(value, bool | int | float | str | np.generic):
+    if value is None or isinstance(value, bool | int | float | complex | str | np.generic):
         return repr(value)
     if isinstance(value, tuple):
         parts = list(map(_text, value))

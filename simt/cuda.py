@@ -14,8 +14,7 @@ import numba
 from numba import cuda
 
 from simt.brackets import simulated_kernel
-from simt.device_array import DeviceArray
-from simt.host import HOST, device_array
+from simt.host import HOST, simulated
 from simt.jit import remembering
 from simt.simulate import simulate
 
@@ -47,22 +46,9 @@ def _for_cuda(numbas: Callable) -> Callable:
 vectorize, guvectorize = map(_for_cuda, (numba.vectorize, numba.guvectorize))
 
 
-def _random() -> SimpleNamespace:
-    """numba.cuda.random, with states that lie here."""
-    numbas = import_module("numba.cuda.random")
-
-    def create_xoroshiro128p_states(
-        n: int, seed: int, subsequence_start: int = 0, stream: object = 0
-    ) -> DeviceArray:
-        states = device_array(n, numbas.xoroshiro128p_dtype)
-        numbas.init_xoroshiro128p_states(states, seed, subsequence_start, stream)
-        return states
-
-    own = {"create_xoroshiro128p_states": create_xoroshiro128p_states}
-    return SimpleNamespace(**(vars(numbas) | own))
-
-
 def __getattr__(name: str) -> object:
     if name == "random":
-        return _random()
+        numbas = import_module("numba.cuda.random")
+        own = {"create_xoroshiro128p_states": simulated()(numbas.create_xoroshiro128p_states)}
+        return SimpleNamespace(**(vars(numbas) | own))
     return HOST[name] if name in HOST else getattr(cuda, name)

@@ -20,7 +20,7 @@ from simt.float64 import noting
 from simt.intrinsics import REGISTERS, SPECIAL, position
 from simt.kernel_arguments import arrays_of, constant_array
 from simt.known import UNKNOWN, Known
-from simt.lanes import Frame, merged, same_kind
+from simt.lanes import NUMBERS, Frame, merged, same_kind
 from simt.memory import Array
 from simt.names import CUDA_MODULES, cuda_name, plain_function
 from simt.source import Unsupported
@@ -52,7 +52,7 @@ class Expressions(Known):
         """A value that never changes. Its name in messages is the node's text, unless given."""
         if isinstance(value, IntEnum):
             value = int(value)
-        if isinstance(value, bool | int | float | np.number | np.bool_):
+        if isinstance(value, bool | int | float | complex | np.number | np.bool_):
             try:
                 number = plain(value)
             except OverflowError as error:
@@ -133,6 +133,8 @@ class Expressions(Known):
                 return getattr(thing, attr)
             if records.is_field(thing, attr):
                 return records.read(frame, thing, (attr,), place)
+            if attr in ("real", "imag") and isinstance(thing, NUMBERS):
+                return arithmetic.part_of(thing, attr)
             if attr not in ("shape", "size", "ndim", "dtype"):
                 raise self.source.unknown(node, f"the attribute .{attr}")
             if not isinstance(thing, Array):
@@ -155,27 +157,29 @@ class Expressions(Known):
         """left <kind> right, where kind is an operator of the syntax tree."""
         if kind not in arithmetic.OPERATORS:
             raise self.source.unknown(node, f"the operator {kind.__name__}")
-        if kind not in arithmetic.DIVISIONS:
+        if kind not in arithmetic.DIVISIONS and kind is not ast.Div:
             apply = arithmetic.binary(kind)
             return lambda frame: apply(left(frame), right(frame))
         divide = self.applied(node, kind)
         return lambda frame: divide(frame, left(frame), right(frame))
 
     def applied(self, node: ast.AST, kind: type) -> Callable[[Frame, Value, Value], Value]:
-        """An operator on two values; dividing an integer by zero is an error."""
+        """An operator on two values; only floats may be divided by zero."""
         apply = arithmetic.binary(kind)
-        if kind not in arithmetic.DIVISIONS:
+        if kind not in arithmetic.DIVISIONS and kind is not ast.Div:
             return lambda frame, a, b: apply(a, b)
+        what_fails = "a complex number" if kind is ast.Div else "an integer"
 
         def divide(frame: Frame, a: Value, b: Value) -> Value:
             if type(b) is int and b:
                 return apply(a, b)
-            if dtype_of(b).kind != "f" and dtype_of(a).kind != "f":
+            kinds = dtype_of(a).kind, dtype_of(b).kind
+            if "c" in kinds if kind is ast.Div else "f" not in kinds:
                 zero = frame.lanes.where(arithmetic.logical_not(b))
                 if zero.count:
                     who = frame.gang.name_of(zero.numbers[0])
                     where = f"line {node.lineno} of {self.source.name}"
-                    what = f"{who} divides an integer by zero in {where}"
+                    what = f"{who} divides {what_fails} by zero in {where}"
                     code = self.source.line(node.lineno)
                     raise frame.gang.error(ZeroDivisionError(f"{what}: {code}"))
             return apply(a, b)

@@ -13,14 +13,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from simt.arithmetic import FLOAT64, MATH, OPERATORS, dtype_of
+from simt.arithmetic import COMPLEX128, FLOAT64, MATH, OPERATORS, dtype_of
 from simt.known import Known
 from simt.lanes import Frame
 from simt.names import cast_target, cuda_name
 
 FUNCTIONS = {*MATH, *(functions[0] for functions in OPERATORS.values()), pow, divmod}
 OF_CUDA = "fma", "cbrt"
-NUMBER = bool | int | float | np.generic
+NUMBER = bool | int | float | complex | np.generic
 
 Run = Callable[..., object]
 
@@ -80,4 +80,4 @@ def in_float64(node: ast.AST, types: list[np.dtype | None]) -> bool:
     known = [one for one in types if one is not None]  # None == FLOAT64: to NumPy it's the default
     if isinstance(node, ast.Compare):
         known += [np.promote_types(*pair) for pair in pairwise(known[1:])]
-    return FLOAT64 in known
+    return FLOAT64 in known or COMPLEX128 in known

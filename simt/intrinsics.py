@@ -224,6 +224,7 @@ def fma(frame: Frame, place: int, a: Value, b: Value, c: Value) -> Value:
     dtypes = [dtype_of(v) for v in (a, b, c)]
     single = all(d == FLOAT32 for d in dtypes)
     wide = np.float64 if single else np.longdouble
+    a, b, c = (v if dtype_of(v).kind in "f" else cast(v, FLOAT64) for v in (a, b, c))
     exact = np.asarray(a).astype(wide) * np.asarray(b).astype(wide) + np.asarray(c).astype(wide)
     return plain(exact.astype(FLOAT32 if single else FLOAT64)[()])
 
@@ -236,6 +237,8 @@ def brev(frame: Frame, place: int, value: Value) -> Value:
 
 
 def selp(frame: Frame, place: int, condition: Value, a: Value, b: Value) -> Value:
+    if "c" in (dtype_of(a).kind, dtype_of(b).kind):
+        raise Misuse("selp doesn't take complex numbers")
     return plain(merge(b, a, np.asarray(truth(condition)))[()])
 
 

@@ -100,12 +100,9 @@ def _as_numpy(name: str, value: object) -> np.ndarray | None:
         raise TypeError(f"{name} is a masked array; pass its .data or .filled()")
     if value.dtype.names and value.ndim == 0:
         raise TypeError(f"{name} is an array without dimensions; pass its record, {name}[()]")
-    if value.dtype.kind == "c":
-        raise TypeError(
-            f"{name} holds complex numbers ({value.dtype.str}), which the simulator doesn't support"
-        )
     if value.dtype not in DTYPES and not value.dtype.names:
-        allowed = "integers and floats of at most 64 bits, in the byte order of this machine"
+        allowed = "integers and floats of at most 64 bits, or complex numbers of two floats"
+        allowed += ", in the byte order of this machine"
         raise TypeError(f"{name} holds {value.dtype.str}; a kernel computes with {allowed}")
     if any(stride % value.itemsize for stride in value.strides):
         raise TypeError(f"{name} has strides {value.strides}, not multiples of its itemsize")

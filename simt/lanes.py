@@ -13,7 +13,7 @@ import numpy as np
 from simt.arithmetic import Misuse, Value, dtype_of, merge
 from simt.tuples import like
 
-NUMBERS = (bool, int, float, np.generic, np.ndarray)
+NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 RESULT = "return"  # the name under which a frame keeps what its lanes returned
 
 

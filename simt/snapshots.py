@@ -106,7 +106,7 @@ def _copied(value: object, lanes: np.ndarray, having: np.ndarray) -> np.ma.Maske
 
     having  lanes that have the value; they must agree on the shape, and on which shared array
     """
-    if isinstance(value, bool | int | float | np.generic):
+    if isinstance(value, bool | int | float | complex | np.generic):
         return np.ma.array(np.full(len(lanes), value))
     if isinstance(value, np.ndarray):
         return np.ma.array(value[lanes])

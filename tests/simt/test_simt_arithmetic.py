@@ -38,6 +38,7 @@ from tests.simt.kernels.example import from_text
 DTYPES = [np.dtype(name) for name in ("bool", "int8", "int16", "int32", "int64")]
 DTYPES += [np.dtype(name) for name in ("uint8", "uint16", "uint32", "uint64")]
 DTYPES += [np.dtype(name) for name in ("float16", "float32", "float64")]
+COMPLEX = [np.dtype("complex64"), np.dtype("complex128")]
 # Numba without numba-cuda has no min, max and int of half precision.
 OF_FUNCTIONS = [d for d in DTYPES if find_spec("numba_cuda") or d != np.float16]
 
@@ -77,10 +78,8 @@ def ours(apply: object, *dtypes: np.dtype) -> str | None:
 def test_operators_have_numbas_types(node: type, numba_typing) -> None:
     python = OPERATORS[node][0]
     apply = binary(node)
-    for a in DTYPES:
-        for b in DTYPES:
-            expected = numba_typing(python, a, b)
-            assert ours(apply, a, b) == expected, (a, b)
+    for a, b in product(DTYPES + COMPLEX, repeat=2):
+        assert ours(apply, a, b) == numba_typing(python, a, b), (a, b)
 
 
 def test_divmod_has_numbas_types(numba_typing) -> None:
@@ -98,7 +97,7 @@ def test_divmod_has_numbas_types(numba_typing) -> None:
     ],
 )
 def test_functions_of_one_number_have_numbas_types(function, apply, numba_typing) -> None:
-    for dtype in OF_FUNCTIONS:
+    for dtype in OF_FUNCTIONS + COMPLEX:
         if (function, dtype.kind) == (float, "b"):
             continue  # Numba has none
         assert ours(apply, dtype) == numba_typing(function, dtype), dtype

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numba
 import numpy as np
+from numba import cuda
 
 from simt.arithmetic import MATH
 from tests.simt.kernels.example import Arguments, example, from_text
@@ -21,7 +22,8 @@ Draw = Callable[[np.random.Generator], np.ndarray]
 
 
 def wide(numbers: np.ndarray) -> np.ndarray:
-    return numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
+    kinds = {"f": np.float64, "c": np.complex128}
+    return numbers.astype(kinds.get(numbers.dtype.kind, np.int64))
 
 
 def each(
@@ -52,6 +54,10 @@ def each(
 
 def floats(dtype: type = np.float32) -> Draw:
     return lambda rng: rng.standard_normal(N).astype(dtype)
+
+
+def complexes(dtype: type) -> Draw:
+    return lambda rng: (rng.standard_normal(N) + 1j * rng.standard_normal(N)).astype(dtype)
 
 
 def integers(dtype: type = np.int32) -> Draw:
@@ -210,3 +216,56 @@ BITS = {
 }
 each("bits_of_32", (integers(np.uint32),), BITS)
 each("bits_of_64", (integers(np.uint64),), BITS)
+
+
+# Complex numbers -----------------------------------------------------------------------------
+
+each(
+    "complex_numbers_of_both_sizes",
+    (complexes(np.complex64), complexes(np.complex128), small(np.int16)),
+    {
+        "x * x + y": lambda x, y, z: x * x + y,
+        "x - z": lambda x, y, z: x - z,
+        "z * x": lambda x, y, z: z * x,
+        "x / y": lambda x, y, z: x / y,
+        "numba.float32(z) / x": lambda x, y, z: z.astype(np.float32) / x,
+        "-x": lambda x, y, z: -x,
+        "+y": lambda x, y, z: y,
+        "x.conjugate() * 2j": lambda x, y, z: x.real * 2j + x.imag * 2,
+        "abs(y) + x.real": lambda x, y, z: np.hypot(y.real, y.imag) + x.real,
+        "x.imag * z.real + z.imag": lambda x, y, z: x.imag * z,
+        "complex(z, x.real)": lambda x, y, z: z + 1j * x.real,
+        "complex(x.imag)": lambda x, y, z: x.imag,
+        "np.complex64(y)": lambda x, y, z: y.astype(np.complex64),
+        "x ** 2": lambda x, y, z: x * x,
+        "y ** x": lambda x, y, z: np.exp(x * np.log(y)),
+        "x == x * 1": lambda x, y, z: np.full(N, True),
+        "y != y.real": lambda x, y, z: np.full(N, True),
+        "y if z > 2 else x": lambda x, y, z: np.where(z > 2, y, x),
+        "1 if x * (z - 3) else 2": lambda x, y, z: np.where(z == 3, 2, 1),
+    },
+    rtol=1e-6,
+)
+
+
+def escapes(c: np.ndarray, out: np.ndarray) -> dict[int, list[int]]:
+    turns = []
+    for point in map(complex, c):
+        value, turn = 0j, 0
+        while turn < 50 and abs(value) <= 2:
+            value, turn = value * value + point, turn + 1
+        turns.append(turn)
+    return {1: turns}
+
+
+@example(2, 64, lambda rng: (complexes(np.complex128)(rng), np.zeros(N)), escapes)
+@cuda.jit
+def mandelbrot(c, out):
+    i = cuda.grid(1)
+    if i < c.size:
+        z = complex(0, 0)
+        turn = 0
+        while turn < 50 and abs(z) <= 2:
+            z = z * z + c[i]
+            turn += 1
+        out[i] = turn
