@@ -1,13 +1,14 @@
-"""Programs as people write them for numba.cuda, in both engines.
+"""Programs as people write them for numba.cuda, run in the simulator and as compiled PTX.
 
-Those in programs/ know nothing of us, and check with NumPy what they compute. A faulty one has the
-comment `# FAULT` at the line that both engines must name.
+Those in programs/ know nothing of either, and check with NumPy what they compute. A faulty one has
+the comment `# FAULT` at the line that both must name.
 """
 
 import builtins
 import re
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,9 @@ FAULTS = {
     "moving_sum.py": "memory",
     "n_body.py": "race",
 }
-# What an engine can't do, and what it says to a program that asks for it.
+# What an engine says to a program that needs what it doesn't support.
 UNSUPPORTED = {
-    "simt": {"mandelbrot.ipynb": "the simulator does not know complex"},
+    "simt": {},
     "ptx": {"grid_sync.py": "the text has no such function: call.uni (retval0), cudaCGGet"},
 }
 
@@ -46,24 +47,25 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(builtins, name, None, raising=False)
 
 
+in_both = pytest.mark.parametrize(
+    "engine", ["simt", pytest.param("ptx", marks=pytest.mark.needs("numba-cuda"))]
+)
+
+
+def run(engine: str, path: Path) -> int | None:
+    with simulated(launcher=in_ptx if engine == "ptx" else None):
+        return program(str(path), ())()
+
+
+@in_both
 @pytest.mark.usefixtures("_as_it_was")
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
-@pytest.mark.parametrize(
-    ("engine", "launcher"),
-    [
-        ("simt", None),
-        pytest.param("ptx", in_ptx, marks=pytest.mark.needs("numba-cuda")),
-    ],
-    ids=["simt", "ptx"],
-)
 def test_a_program_is_right_or_its_fault_is_named(
-    engine: str, launcher: Callable | None, path: Path, capsys: pytest.CaptureFixture
+    engine: str, path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     if path.suffix == ".ipynb":
         pytest.importorskip("IPython")
-    with simulated(launcher=launcher):
-        status = program(str(path), ())()
-    said = capsys.readouterr().err
+    status, said = run(engine, path), capsys.readouterr().err
     text = path.read_text(encoding="utf-8")
     assert ("# FAULT" in text) == (path.name in FAULTS)
     if path.name in FAULTS:
@@ -73,3 +75,39 @@ def test_a_program_is_right_or_its_fault_is_named(
         assert UNSUPPORTED[engine][path.name] in said, said
     else:
         assert (status, said) == (0, "")
+
+
+def without_one() -> Iterator[object]:
+    """The texts of the right programs, each without one of its barriers or fences."""
+    for path in PROGRAMS:
+        text = path.read_text(encoding="utf-8")
+        for found in re.finditer(r"cuda\.(syncthreads|threadfence)\(\)", text):
+            if path.name not in FAULTS:
+                line = text[: found.start()].count("\n") + 1
+                rest = f"{text[: found.start()]}pass{text[found.end() :]}"
+                yield pytest.param(rest, id=f"{path.stem}-{line}")
+
+
+@in_both
+@pytest.mark.usefixtures("_as_it_was")
+@pytest.mark.parametrize("text", list(without_one()))
+def test_a_program_needs_each_of_its_barriers_and_fences(
+    engine: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(text, encoding="utf-8")
+    assert run(engine, path) is None
+    assert re.search("(race|init): thread", capsys.readouterr().err)
+
+
+NOT_RUN = "both_engines.run_compiled = lambda *args, **options: ('', '')"
+
+
+@pytest.mark.needs("numba-cuda")
+@pytest.mark.parametrize(("planted", "outcome"), [("", "equal"), (NOT_RUN, "different")])
+def test_what_numbas_own_tests_compute_is_compared(planted: str, outcome: str) -> None:
+    """In a process of its own, as they replace parts of numba.cuda."""
+    text = f"from tests.simt import both_engines\n{planted}\nboth_engines.main(['test_idiv'])"
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert f" 2 {outcome}\n" in done.stdout, done.stdout

@@ -21,7 +21,6 @@ def total(out, sums, done, a):
         shared[1] = cuda.atomic.inc(done, 0, uint32(GRID - 1)) == GRID - 1
     cuda.syncthreads()
     if shared[1] and t < GRID:
-        cuda.threadfence()
         cuda.atomic.add(out, 0, sums[t])
 
 

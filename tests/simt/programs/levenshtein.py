@@ -20,6 +20,6 @@ def fill(table, a, b):
 
 
 a, b = (np.frombuffer(word, np.uint8) for word in (b"intention", b"execution"))
-table = np.zeros((a.size + 1, b.size + 1), np.int32)
-fill[1, a.size + 1](table, a, b)
+table = np.zeros((10, 10), np.int32)
+fill[1, 10](table, a, b)
 assert table[-1].tolist() == [9, 8, 8, 8, 8, 8, 8, 7, 6, 5]
