@@ -17,6 +17,7 @@ from simt.arguments import require, require_type, whole_number
 from simt.kernel_arguments import arrays_of, function_of, named
 from simt.private_names import PLACE
 from simt.signatures import declared, types_of
+from simt.tuples import flattened, refilled
 
 Capability = tuple[int, int]
 
@@ -42,7 +43,9 @@ def compile_ptx(
     require_compiler()
     function = function_of(kernel)
     by_name = named(function, args)
-    signature = types_of(kernel, (by_name | arrays_of(by_name)).values())
+    parts = flattened(by_name)
+    parts |= arrays_of(parts)
+    signature = types_of(kernel, [refilled(name, v, parts) for name, v in by_name.items()])
     return _compiled(kernel, signature, compute_capability, lineinfo)
 
 

@@ -37,6 +37,7 @@ from simt.ptx.types import require_types
 from simt.report import Finding, Report
 from simt.source import Site, Source
 from simt.trace import KINDS, NO_LANE, RECORD, SPACES, Trace, TracedArray
+from simt.tuples import flattened
 
 MAX_STEPS = 1_000_000  # basic blocks
 ACCESSES = {
@@ -161,7 +162,7 @@ def run_ptx(
         by_name = {f"argument {number}": value for number, value in enumerate(args)}
     else:
         function = function_of(kernel)
-        by_name = named(function, args)
+        by_name = flattened(named(function, args))
         for argument, value in by_name.items():
             if argument not in arrays_of(by_name):
                 plain_number(argument, value)
@@ -249,25 +250,27 @@ def _with_addresses(
 
 def _values_of_numba(by_name: dict[str, object], memory: GlobalMemory) -> list:
     """What Numba passes: for an array two pointers that kernels don't use, its number of items,
-    their size, its address, its shape and its strides in bytes.
+    their size, its address, its shape and its strides in bytes; for a record its address.
 
     Source: numba-cuda, dispatcher.py, `_prepare_args`.
     """
     values: list = []
     for name, value in by_name.items():
-        if name in memory.pointers:
-            array = memory.arrays[name]
-            values += [0, 0, array.size, array.itemsize, memory.pointers[name]]
-            values += [*array.shape, *array.strides]
-        else:
-            values += _numbers_in(value)
+        if name not in memory.pointers:
+            values += _numbers_of(value)
+            continue
+        array = memory.arrays[name]
+        is_record = array.dtype.names is not None and array.ndim == 0
+        if not is_record:
+            values += [0, 0, array.size, array.itemsize]
+        values += [memory.pointers[name], *array.shape, *array.strides]
     return values
 
 
-def _numbers_in(value: object) -> list:
-    """A number, or those of a tuple, of tuples perhaps. A float16 is passed as its bits."""
-    if isinstance(value, tuple):
-        return [number for part in value for number in _numbers_in(part)]
+def _numbers_of(value: object) -> list:
+    """A number as it is passed: a complex one as two, a float16 as its bits."""
+    if isinstance(value, complex | np.complexfloating):
+        return [value.real, value.imag]
     return [value.view(np.uint16) if isinstance(value, np.float16) else value]
 
 

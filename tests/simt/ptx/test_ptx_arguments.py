@@ -34,6 +34,13 @@ def kernel_with_numbers(out, half, nested):
     out[0], out[1], out[2] = half, nested[0], nested[1][1]
 
 
+@cuda.jit
+def kernel_with_parts(out, number, record, pair):
+    out[0], out[1] = number.real * number.imag, record.a
+    out[2] = pair[0][1] + pair[1][0]
+    record.b = 7
+
+
 def test_a_kernel_reads_and_writes_global_device_arrays_in_place() -> None:
     out = np.zeros(4, np.float32)
     run_ptx(kernel_with_tables, 1, 4, out, 4)
@@ -56,3 +63,12 @@ def test_a_float16_and_tuples_of_tuples_are_arguments() -> None:
     out = np.zeros(3)
     run_ptx(kernel_with_numbers, 1, 1, out, np.float16(1.5), (7, (2, 2.25)))
     assert out.tolist() == [1.5, 7, 2.25]
+
+
+def test_a_record_complex_numbers_and_arrays_in_tuples_are_arguments() -> None:
+    record = np.zeros(1, np.dtype([("a", np.float64), ("b", np.int32)], align=True))
+    record["a"] = 2.5
+    out, pair = np.zeros(3), (np.arange(3.0), cuda.to_device(np.arange(4, 6)))
+    run_ptx(kernel_with_parts, 1, 1, out, 1.5 + 2j, record[0], pair)
+    assert out.tolist() == [3, 2.5, 5]
+    assert record[0]["b"] == 7
