@@ -38,8 +38,7 @@ class Watch:
     visited  the basic blocks executed since, by their first instruction
     loop     those up to the return at which registers were noted, with the bytes that count
     turns    how often the machine has come back since
-    read     the bytes that count in the loops of threads that were set aside
-    before   what was in memory when the first of them was
+    tried    of each loop whose threads were set aside: the bytes that count, and what was in memory
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -111,12 +110,12 @@ class Watch:
         inside, aside = np.isin(machine.next, list(self.loop)), machine.aside
         others = (machine.next < ASIDE) & ~machine.meeting & ~inside & ~aside
         if not others.any():
-            if not aside.any() or self._hold_the_same(self.read, self.before):
+            if not aside.any() or all(self._hold_the_same(*each) for each in self.tried):
                 raise self._fault()
             aside = np.zeros_like(aside)  # what they read has changed
         if not aside.any():
-            self.read, self.before = [], self.memory
-        self.read += loaded
+            self.tried = []
+        self.tried.append((loaded, self.memory))
         machine.set_aside(inside | aside)
         self._begin(self.step, SOON)
 

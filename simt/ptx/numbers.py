@@ -6,6 +6,7 @@ Source: NVIDIA, "Parallel Thread Execution ISA", chapter "Instruction Set".
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -97,7 +98,7 @@ TOWARDS = {"rz": 0, "rm": -np.inf, "rp": np.inf}
 
 def rounded(name: str, how: str, function: Callable) -> Callable:
     """A function that rounds to nearest, rounded as .rz, .rm or .rp do; `name` is in ABOVE."""
-    above = np.frompyfunc(lambda *numbers: _sign_above(ABOVE[name], *numbers), 1 + _num(name), 1)
+    sign_above = np.vectorize(partial(_sign_above, ABOVE[name]), otypes=[np.int64])
 
     def compute(*values: np.ndarray) -> np.ndarray:
         near = np.asarray(function(*values))
@@ -110,15 +111,11 @@ def rounded(name: str, how: str, function: Callable) -> Callable:
             pair = np.broadcast_arrays(product, values[-1] * sign)
             side = np.sign(add_to_odd(*pair) - near)
         else:
-            side = np.asarray(above(near, *values)).astype(np.int64)
+            side = sign_above(near, *values)
         away = {"rz": side * np.sign(near) < 0, "rm": side < 0, "rp": side > 0}[how]
         return np.where(away, np.nextafter(near, near.dtype.type(TOWARDS[how])), near)
 
     return compute
-
-
-def _num(name: str) -> int:
-    return ABOVE[name].__code__.co_argcount - 1
 
 
 def _sign_above(above: Callable, near: float, *values: float) -> int:

@@ -210,6 +210,19 @@ def test_threads_that_wait_for_one_another_take_turns(checks: tuple[str, ...]) -
         run(TURNS.format(41, 30), array, checks=checks, max_steps=10_000)
 
 
+def test_memory_may_be_as_before_for_one_thread_and_new_for_another() -> None:
+    """B waits while number 0 is 1, which it was neither before nor after; A and C wait for B."""
+    wait = "{}: atom.global.add.u32 %r3, [%rd11+{}], 0; setp.ne.u32 %p1, %r3, {}; @%p1 bra {}; "
+    put = "atom.global.exch.b32 %r3, [%rd11+{}], {}; "
+    array = np.zeros(32, np.uint32)
+    run("setp.eq.u32 %p1, %r0, 1; @%p1 bra TO_B; setp.eq.u32 %p1, %r0, 2; @%p1 bra TO_C; "
+        + wait.format("A", 4, 1, "A") + "ret; "
+        "TO_B: " + put.format(0, 1) + wait.format("B", 0, 0, "B") + put.format(4, 1)
+        + put.format(8, 1) + "ret; TO_C: " + put.format(0, 0) + wait.format("C", 8, 1, "C"),
+        array, threads=3)  # fmt: skip
+    assert array[:3].tolist() == [0, 1, 1]
+
+
 @pytest.mark.parametrize("checks", [CHECKS, ()], ids=["checked", "unchecked"])
 def test_a_lock_of_every_thread_goes_from_thread_to_thread(checks: tuple[str, ...]) -> None:
     """The one that has it must go on, though the others' loop comes first in the text."""
