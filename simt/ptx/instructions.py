@@ -43,7 +43,6 @@ FLOAT = {
     **{"rsqrt": lambda a: 1 / np.sqrt(a), "lg2": np.log2, "tanh": np.tanh},
     **{"sin": np.sin, "cos": np.cos},
 }
-EITHER = {"min": np.minimum, "max": np.maximum}  # .NaN: NaN if either is
 # What a word of an instruction does to its result.
 AFTER = {
     **{"ftz": numbers.flushed, "sat": numbers.saturated},
@@ -223,7 +222,7 @@ class Translator(Accesses):
         if narrow and opcode == "fma":
             function, allowed = numbers.fma_of_halves, [*allowed, "relu"]
         if opcode in ("min", "max"):
-            function = EITHER[opcode] if "NaN" in words else function
+            function = numbers.or_nan(function) if "NaN" in words else function
             allowed = ["NaN"]
         allowed += ["ftz"] if not narrow or type_.startswith("bf16") else []
         how = next((word for word in words if word in numbers.TOWARDS), None)

@@ -139,6 +139,11 @@ def greater(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where((a == b) & np.signbit(b), a, np.fmax(a, b))
 
 
+def or_nan(function: Callable) -> Callable:
+    """The same with .NaN: NaN if either number is."""
+    return lambda a, b: np.where(np.isnan(a) | np.isnan(b), a + b, function(a, b))
+
+
 def narrow(type_: str) -> np.dtype | None:
     """The narrow float that "f16" is, or that "f16x2" is a pair of; None: the type is another."""
     return NARROW.get(type_.removesuffix("x2"))

@@ -200,7 +200,7 @@ def parse(text: str, name: str = "") -> Kernel:
     for parameter in filter(None, map(str.strip, (entry[2] or "").split(","))):
         kernel.declare(parameter, module.line(entry.start()), is_entry=True)
     _Body(kernel, module, entry.end()).read()
-    used = {word for one in kernel.instructions for word in re.findall(r"[\w$]+", one.text)}
+    used = set(re.findall(r"[\w$]+", " ".join(one.text for one in kernel.instructions)))
     arrays = [one for one in SHARED.finditer(blank[: entry.start()]) if one[1] in used]
     for array in sorted(arrays, key=lambda one: "[]" in one[0]):
         kernel.declare(array[0], module.line(array.start(1)))

@@ -396,6 +396,41 @@ def test_bfloat16_is_rounded_once() -> None:
     assert same(of_bfloat16(got), [rounded(one, "bf16") for one in exact])
 
 
+def test_a_sum_of_halves_may_be_kept_from_being_negative_or_large() -> None:
+    """.relu and .sat come before the sum is rounded; 1 - 2^-12 is nearer to 1 than any half."""
+    a = np.float16([1, -1, 1, math.nan, 3, 2.0**-7])
+    b = np.float16([-2, 2, 1, 1, 1, -(2.0**-5)])
+    c = np.float16([1, 1, -1, 1, 5, 1])
+    operands = ("f16", a), ("f16", b), ("f16", c)
+    got = computed("fma.rn.relu.f16 {d}, {0}, {1}, {2}", "f16", *operands)
+    assert same(got, [0, 0, 0, math.nan, 8, 1])
+    assert got.view(np.uint16)[3] == 0x7FFF
+    got = computed("fma.rn.sat.f16 {d}, {0}, {1}, {2}", "f16", *operands)
+    assert same(got, [0, 0, 0, 0, 1, 1])
+    got = computed("add.sat.f16 {d}, {0}, {2}", "f16", *operands)
+    assert same(got, [1, 0, 0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("name", ["ex2", "tanh"])
+def test_functions_of_a_half_are_rounded_once(name: str) -> None:
+    a = near(np.float16)
+    got = computed(f"{name}.approx.f16 {{d}}, {{0}}", "f16", ("f16", a))
+    with np.errstate(all="ignore"):
+        want = {"ex2": np.exp2, "tanh": np.tanh}[name](a.astype(np.float64)).astype(np.float16)
+    assert same(got, want.astype(np.float64).tolist())
+
+
+@pytest.mark.parametrize("type_", ["f16", "f32"])
+def test_the_lesser_number_may_be_nan(type_: str) -> None:
+    a, b = (np.array(x, DTYPES[type_]) for x in ([math.nan, 1, 3, -0.0], [2, math.nan, -5, 0]))
+    got = computed(f"min.NaN.{type_} {{d}}, {{0}}, {{1}}", type_, (type_, a), (type_, b))
+    assert same(got, [math.nan, math.nan, -5, 0])
+    assert np.signbit(got[3])
+    got = computed(f"max.NaN.{type_} {{d}}, {{1}}, {{0}}", type_, (type_, a), (type_, b))
+    assert same(got, [math.nan, math.nan, 3, 0])
+    assert not np.signbit(got[3])
+
+
 def test_two_halves_are_computed_apart() -> None:
     low, high_ = near(np.float16), near(np.float16)
     both = np.stack([low, high_], 1).view(np.uint32)[:, 0]
@@ -680,6 +715,32 @@ def test_copied_signs_and_comparisons(type_: str) -> None:
         got = computed("copysign.f64 {d}, {0}, {1}", "f64", *given)
         assert got[[0, 1, 3]].tolist() == [0, -3, 0]
         assert np.signbit(got[[0, 1, 3]]).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("type_", ["f32", "f64"])
+def test_kinds_of_floats(type_: str) -> None:
+    """Zeros count as normal numbers."""
+    least = float(np.finfo(DTYPES[type_]).smallest_normal)
+    a = np.array([0, -0.0, least, -least / 2, -1, math.inf, -math.inf, math.nan], DTYPES[type_])
+    kinds = {
+        "finite": [1, 1, 1, 1, 1, 0, 0, 0], "infinite": [0, 0, 0, 0, 0, 1, 1, 0],
+        "number": [1, 1, 1, 1, 1, 1, 1, 0], "notanumber": [0, 0, 0, 0, 0, 0, 0, 1],
+        "normal": [1, 1, 1, 0, 1, 0, 0, 0], "subnormal": [0, 0, 0, 1, 0, 0, 0, 0],
+    }  # fmt: skip
+    for kind, want in kinds.items():
+        test = f"testp.{kind}.{type_} %p1, {{0}}; selp.b32 {{d}}, 1, 0, %p1"
+        assert computed(test, "u32", (type_, a)).tolist() == want
+
+
+@pytest.mark.parametrize("space", ["global", "shared", "local"])
+def test_a_generic_address_is_in_one_space(space: str) -> None:
+    got = []
+    for address in ("mov.u64 %rd20, %rd11", "mov.u64 %rd20, s; cvta.shared.u64 %rd20, %rd20",
+                    ".local .b32 l; mov.u64 %rd20, l; cvta.local.u64 %rd20, %rd20",
+                    "mov.u64 %rd20, 64"):  # fmt: skip
+        test = f"{address}; isspacep.{space} %p1, %rd20; selp.b32 {{d}}, 1, 0, %p1"
+        got += computed(test, "u32", ("u32", np.zeros(1, np.uint32))).tolist()
+    assert got == [space == "global", space == "shared", space == "local", 0]
 
 
 def test_a_predicate_may_be_read_and_set_at_once() -> None:
