@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 from numba.core import types
-from numba.np.numpy_support import as_dtype
 
 from simt.access import load, store
 from simt.arithmetic import DTYPES, Misuse
@@ -24,7 +23,7 @@ from simt.views import partial_view
 
 def item_type(thing: object) -> np.dtype | None:
     """What an array can hold: numbers, or records of a type of NumPy or Numba. None: neither."""
-    dtype = as_dtype(thing) if isinstance(thing, types.Record) else thing
+    dtype = thing.dtype if isinstance(thing, types.Record) else thing
     is_record = isinstance(dtype, np.dtype) and dtype.names is not None
     return dtype if is_record else cast_target(thing)
 
@@ -50,7 +49,10 @@ def by_name(thing: object, name: str) -> tuple[str]:
 
 def read(frame: Frame, array: Array, indices: tuple, place: int) -> object:
     """array[indices]: the number in a field; or a record, or several, or an array: as a view."""
-    found = _chosen(frame, array, indices, place)
+    return _loaded(frame, _chosen(frame, array, indices, place), place)
+
+
+def _loaded(frame: Frame, found: Array, place: int) -> object:
     return found if found.ndim or has_fields(found) else load(frame, found, (), place)
 
 
@@ -68,7 +70,14 @@ def _chosen(frame: Frame, array: Array, indices: tuple, place: int) -> Array:
     if array.ndim == 0 and len(indices) == 1 and type(key) is int and 0 <= key < len(names):
         key = names[key]
     if isinstance(key, str):
-        return _field(array, key)
+        field = _field(array, key)
+        is_number = not (array.ndim or field.dtype.names)
+        if is_number and (field.phase - array.phase) % field.dtype.alignment:
+            raise Misuse(
+                f"the field {key} isn't aligned, so Numba doesn't take it from a record: make the "
+                "type of the records with align=True"
+            )
+        return field
     if len(indices) > array.ndim:
         raise Misuse(f"{array.name} has {array.ndim} dimensions, the index has {len(indices)}")
     return partial_view(frame, array, indices, place)
@@ -83,11 +92,6 @@ def _field(array: Array, name: str) -> Array:
     item, memory = dtype.base, array.memory
     if item.names is None and item not in DTYPES:
         raise Misuse(f"the field {name} of {array.name} holds {item.str}, not a number")
-    if array.ndim == 0 and item.names is None and offset % item.alignment:
-        raise Misuse(
-            f"the field {name} isn't aligned, so Numba doesn't take it from a record: make the "
-            "type of the records with align=True"
-        )
     step = math.gcd(array.step, item.itemsize)
     inside = contiguous(dtype.shape) if dtype.shape else ()
     strides = [stride * (array.step // step) for stride in array.strides]
@@ -97,7 +101,7 @@ def _field(array: Array, name: str) -> Array:
     view.name, view.fields = f"{array.name}.{name}", f"{array.fields}.{name}"
     view.dtype, view.step, view.phase = item, step, array.phase + offset
     count = (len(memory.data) - view.phase - item.itemsize) // step + 1
-    view.flat = np.ndarray((max(count, 0),), item, memory.data, view.phase, (step,))
+    view.flat = np.ndarray((max(count, 0),), item, memory.data[view.phase :], 0, (step,))
     return view
 
 
@@ -110,6 +114,6 @@ def _assign(frame: Frame, target: Array, value: object, place: int) -> None:
     if not isinstance(value, Array) or (value.dtype, value.shape) != kind:
         raise Misuse(f"{target.name} can only become a copy of one of the same type and shape")
     for name in target.dtype.names or ():
-        _assign(frame, _field(target, name), read(frame, value, (name,), place), place)
+        _assign(frame, _field(target, name), _loaded(frame, _field(value, name), place), place)
     for index in () if has_fields(target) else np.ndindex(*target.shape):
         store(frame, target, index, load(frame, value, index, place), place)

@@ -102,7 +102,7 @@ def _per_lane(value: object) -> bool:
 
 
 def _copied(value: object, lanes: np.ndarray, having: np.ndarray) -> np.ma.MaskedArray | None:
-    """A number per lane, a local array per lane, or a shared array; else None.
+    """A number per lane, a local array per lane, or a shared array; else None, also for records.
 
     having  lanes that have the value; they must agree on the shape, and on which shared array
     """
@@ -110,7 +110,7 @@ def _copied(value: object, lanes: np.ndarray, having: np.ndarray) -> np.ma.Maske
         return np.ma.array(np.full(len(lanes), value))
     if isinstance(value, np.ndarray):
         return np.ma.array(value[lanes])
-    if not isinstance(value, Array) or value.memory.space == "global" or value.ndim == 0:
+    if not isinstance(value, Array) or value.memory.space == "global" or value.dtype.names:
         return None
     start, *shape = (_agreed(number, having) for number in (value.start, *value.shape))
     if None in shape:

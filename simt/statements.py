@@ -315,12 +315,17 @@ class Statements(Iterables):
         names, variables = (
             {n.id for n in nodes if isinstance(n, ast.Name)} for nodes in (inside, read)
         )
-        if not any(isinstance(n, ast.Subscript) or self._calls_gpu_code(n) for n in read):
+        if not any(self._is_in_memory(n) or self._calls_gpu_code(n) for n in read):
             return Decides(variables, set())
         known = [self.known(n) for n in inside if isinstance(n, ast.Name | ast.Attribute)]
         if any(plain_function(one) or isinstance(one, DeviceArray) for one in known):
             return None
         return Decides(variables, names)
+
+    def _is_in_memory(self, node: ast.AST) -> bool:
+        """Is it an item of an array, or a field of a record?"""
+        of_value = isinstance(node, ast.Attribute) and self.meant(node.value) is UNKNOWN
+        return of_value or isinstance(node, ast.Subscript)
 
     def _calls_gpu_code(self, node: ast.AST) -> bool:
         """Is it a call of a function of cuda, or of one of the program's own?"""

@@ -113,6 +113,26 @@ def test_types_and_signatures_of_records_are_known() -> None:
     assert a["x"][0] == 1
 
 
+def test_packed_records_are_copied_too() -> None:
+    a = np.frombuffer(np.random.default_rng(0).bytes(32 * PACKED.itemsize), PACKED)
+    b = np.zeros(32, PACKED)
+    launch(kernel("b, a", "b[31 - t] = a[t]"), 1, 32, b, a)
+    assert b.tobytes() == a[::-1].tobytes()
+
+
+def test_arrays_without_records_have_fields() -> None:
+    out = np.ones(1)
+    launch(kernel("out, a", "out[0] = a.x.size + a.v.shape[1]"), 1, 1, out, np.zeros(0, BALL))
+    assert out[0] == 2
+
+
+def test_a_loop_that_waits_for_a_field_has_an_end() -> None:
+    body = "r = a[0]\nwhile r.hits < 12_000:\n    cuda.atomic.add(a.hits, 0, 1)"
+    a = np.zeros(1, BALL)
+    launch(kernel("a", body), 1, 1, a)
+    assert a["hits"][0] == 12_000
+
+
 def test_global_records_are_constants() -> None:
     table, out = balls(np.random.default_rng(0), 4), np.zeros(4)
     launch(kernel("out", "out[t] = TABLE[t].x", TABLE=table), 1, 4, out)
