@@ -64,7 +64,20 @@ def named(function: FunctionType, values: Sequence[object]) -> dict[str, object]
             f"{function.__name__} takes {len(names)} arguments ({', '.join(names)}); "
             f"it got {len(values)}"
         )
-    return dict(zip(names, values, strict=True))
+    return dict(zip(names, map(_on_the_gpu, values), strict=True))
+
+
+def is_output(value: object) -> bool:
+    """Is it cuda.Out(array)? On a GPU, the kernel doesn't get what the array held."""
+    return type(value).__module__.endswith("cuda.args") and type(value).__name__ == "Out"
+
+
+def _on_the_gpu(value: object) -> object:
+    """What cuda.In, cuda.Out or cuda.InOut wraps; of In, a copy, which nobody gets back."""
+    if not type(value).__module__.endswith("cuda.args"):
+        return value
+    is_copied = type(value).__name__ == "In" and isinstance(value.value, np.ndarray)
+    return value.value.copy() if is_copied else value.value
 
 
 def arrays_of(arguments: dict[str, object]) -> dict[str, np.ndarray]:

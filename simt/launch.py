@@ -11,6 +11,7 @@ from simt.kernel_arguments import (
     convert,
     forget,
     function_of,
+    is_output,
     named,
     plain_number,
 )
@@ -134,7 +135,8 @@ def launch(
     if declared(kernel):
         values = map(as_passed, arguments.values(), types)
         arguments = dict(zip(arguments, values, strict=True))
-    for name in as_tuple(unwritten):
+    outputs = (name for name, value in zip(by_name, args, strict=True) if is_output(value))
+    for name in (*as_tuple(unwritten), *outputs):
         forget(name, arguments)
     try:
         program.run(arguments)

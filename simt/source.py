@@ -8,6 +8,7 @@ import ast
 import linecache
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -184,8 +185,6 @@ def source_of(function: Callable) -> Source:
 @lru_cache(maxsize=512)
 def _parsed(code: CodeType, file: str) -> Source:
     """The file is part of the key, because to Python equal functions of two files are equal."""
-    if code.co_name == "<lambda>":
-        raise TypeError("it isn't defined with def")
     linecache.checkcache(file)
     lines = linecache.getlines(file)
     if not lines:
@@ -198,6 +197,8 @@ def _parsed(code: CodeType, file: str) -> Source:
     # A file whose lines have moved has another function here. A changed operator slips through.
     first = code.co_firstlineno
     tree, there = _functions("".join(lines)).get((code.co_name, first), (None, None))
+    if there is None and code.co_name == "<lambda>":
+        raise TypeError("it must be the only lambda that begins on its line")
     if there is None or _names_and_constants(there) != _names_and_constants(code):
         raise OSError(f"{spoken(file)} has changed since it was imported")
     numbered = {n: lines[n - 1].rstrip("\n") for n in range(first, tree.end_lineno + 1)}
@@ -212,12 +213,21 @@ def _functions(text: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, CodeTy
     module = compile(tree, "", "exec", flags, dont_inherit=True)
     codes = {(code.co_name, code.co_firstlineno): code for code in _codes(module)}
     found = {}
-    for node in ast.walk(tree):
+    lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    lines = Counter(node.lineno for node in lambdas)
+    alone = [_as_def(node) for node in lambdas if lines[node.lineno] == 1]
+    for node in (*ast.walk(tree), *alone):
         if isinstance(node, ast.FunctionDef):
             place = node.name, min(part.lineno for part in (node, *node.decorator_list))
             if place in codes:  # what stands under `if False:` isn't compiled
                 found[place] = node, codes[place]
     return found
+
+
+def _as_def(node: ast.Lambda) -> ast.FunctionDef:
+    """lambda x: 2 * x as a function that returns 2 * x"""
+    body = [ast.copy_location(ast.Return(node.body), node.body)]
+    return ast.copy_location(ast.FunctionDef("<lambda>", node.args, body, []), node)
 
 
 def _names_and_constants(code: CodeType) -> tuple[object, ...]:

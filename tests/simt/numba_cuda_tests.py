@@ -67,7 +67,8 @@ ABOUT_THE_HOST = (
     "test_user_exception",  # the words of an error
 )
 # Each of these has the mistake that is found: all threads write one item, or shared memory is read
-# before it is written, or some threads never reach a barrier of the grid.
+# before it is written, or some threads never reach a barrier of the grid, or a syncwarp whose mask
+# names them, as in Numba's own reduction.
 FAULTY = (
     *("TestException.case_raise_causing_warp_diverge", "TestFastMathOption.test_divf_exception"),
     *("TestFreeVar.test_freevar", "TestCudaInline._test_call", "udt_global_", "useful_syncwarp"),

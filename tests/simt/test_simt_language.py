@@ -111,3 +111,33 @@ def test_a_block_that_ended_is_found_in_other_orders_of_blocks() -> None:
     for order in ("together", "reverse"):
         with pytest.raises(SimtError, match="thread block 0 never reaches: it has ended"):
             launch(ends, 2, 32, order=order)
+
+
+doubled = cuda.jit(device=True)(
+    lambda x: 2 * x if x > 3 else -x,
+)
+added = cuda.jit(lambda a, b=1: a + b, device=True)
+first, second = cuda.jit(lambda a: a, device=True), cuda.jit(lambda a: -a, device=True)
+
+
+def test_a_lambda_is_a_device_function() -> None:
+    text = "out[t] = added(doubled(a[t])) + added(t, 3)"
+    out, a = np.zeros(32), np.arange(32, dtype=np.float64)
+    assert launch(kernel("out, a", text, doubled=doubled, added=added), 1, 32, out, a).clean
+    np.testing.assert_array_equal(out, np.where(a > 3, 2 * a, -a) + 1 + a + 3)
+    with pytest.raises(Unsupported, match="it must be the only lambda that begins on its line"):
+        launch(kernel("out", "out[t] = second(t)", second=second), 1, 1, out)
+
+
+def test_in_is_not_copied_back_and_out_holds_nothing_yet() -> None:
+    changes = kernel("out, a", "out[t] = a[t] + 1\na[t] = 7")
+    out, a = np.zeros(32), np.arange(32)
+    assert launch(changes, 1, 32, cuda.Out(out), cuda.In(a)).clean
+    np.testing.assert_array_equal(out, np.arange(32) + 1)
+    np.testing.assert_array_equal(a, np.arange(32))
+    launch(changes, 1, 32, out, cuda.InOut(a))
+    np.testing.assert_array_equal(a, 7)
+    counts = kernel("out", "out[t] += 1")
+    assert launch(counts, 1, 32, cuda.InOut(out)).clean
+    with pytest.raises(SimtError, match=r"^init: thread 0 .* reads out\[0\] in global memory"):
+        launch(counts, 1, 32, cuda.Out(out))
