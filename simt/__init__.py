@@ -15,7 +15,7 @@ who accessed them, and a stamp is what they remember about one access. Start rea
 which says who executes a statement. Then
 
     source, program, known                            the kernel's text, and what its names mean
-    statements, expressions, calls                    the text, translated into Python functions
+    statements, expressions, calls, closures          the text, translated into Python functions
     names, intrinsics, warp, twins                    what cuda.… and intrinsics mean
     signatures, successor_types, jit                  types that a kernel declares
     compiled_in                                       what is frozen when Numba compiles

@@ -35,6 +35,10 @@ class Calls(Expressions):
     unused: ast.expr | None = None
 
     def _on_call(self, node: ast.Call) -> Run:
+        if isinstance(node.func, ast.Name) and node.func.id in self.inner:
+            if node.keywords:
+                raise self.source.unsupported(node, "Numba ignores names of arguments here")
+            return self._call_device_function(node, self.inner[node.func.id])
         callee = self.constant(node.func)
         if callee is UNKNOWN and ast.unparse(node).endswith(".conjugate()"):
             number = self.translate(node.func.value)

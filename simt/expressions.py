@@ -19,7 +19,7 @@ from simt.device_array import numbers_of
 from simt.float64 import noting
 from simt.intrinsics import REGISTERS, SPECIAL, position
 from simt.kernel_arguments import arrays_of, constant_array
-from simt.known import UNKNOWN, Known
+from simt.known import CAPTURED, UNKNOWN, Known
 from simt.lanes import NUMBERS, Frame, merged, same_kind
 from simt.memory import Array
 from simt.names import CUDA_MODULES, cuda_name, plain_function
@@ -90,8 +90,10 @@ class Expressions(Known):
 
     def _on_name(self, node: ast.Name) -> Run:
         name = node.id
-        if name not in self.variables:
+        if name not in self.variables and self.enclosed.get(name) is not CAPTURED:
             return self._fixed(node, self.known(node))
+        if name in self.inner:
+            raise self.source.unsupported(node, f"{name}, a function inside, can only be called")
         place = self.program.machine.add_place(self.source.site(node))
 
         def read(frame: Frame) -> object:
@@ -104,7 +106,7 @@ class Expressions(Known):
                 return _unassigned(frame, name, place)
             return variable.read(frame.lanes)
 
-        return read
+        return _from_caller(read) if name not in self.variables else read
 
     def _register(self, node: ast.Attribute, register: str) -> Run:
         axis = node.attr
@@ -402,6 +404,20 @@ def _item_of_tuple(frame: Frame, values: tuple, index: Value) -> object:
         raise IndexError(f"index {index[wrong.numbers[0]]} of a tuple of {len(values)}")
     columns = np.stack([np.broadcast_to(value, index.shape) for value in values])
     return columns[np.where(frame.lanes.flags, index, 0), np.arange(len(index))]
+
+
+def _from_caller(read: Run) -> Run:
+    """Reads a variable that a function defined inside has from around it."""
+
+    def run(frame: Frame) -> object:
+        outer, lanes = frame.caller, frame.caller.lanes
+        outer.lanes = frame.lanes
+        try:
+            return read(outer)
+        finally:
+            outer.lanes = lanes
+
+    return run
 
 
 def _unassigned(frame: Frame, name: str, place: int) -> object:

@@ -7,7 +7,7 @@ import ast
 import builtins
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from simt.names import CUDA_MODULES, cuda_name, function_behind, with_halves
 from simt.source import Source
 
 UNKNOWN = object()  # not known before the kernel runs
+CAPTURED = object()  # a variable of the kernel, in a function that it defines inside
 NOTHING: Mapping[str, object] = MappingProxyType({})
 LITERAL = ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
 
@@ -30,6 +31,7 @@ class Known:
     arrays       the same, of this launch
     compiled_in  all that was found outside the function, by name
     calls        the device functions that it calls, translated
+    inner        the functions that are defined inside it
     types_given  node -> the type that it gave last; None unless operations in float64 are traced
     """
 
@@ -50,7 +52,9 @@ class Known:
         closure = function.__closure__ or ()
         cells = zip(function.__code__.co_freevars, closure, strict=True)
         self.enclosed = {name: cell.cell_contents for name, cell in cells} | dict(functions)
-        self.variables = set(function.__code__.co_varnames) - set(functions)
+        code = function.__code__
+        self.variables = {*code.co_varnames, *code.co_cellvars} - set(functions)
+        self.inner: dict[str, FunctionType] = {}
 
     def known(self, node: ast.AST) -> object:
         """The Python object that a node refers to, or UNKNOWN.
@@ -108,7 +112,7 @@ class Known:
     def _outer(self, node: ast.AST, name: str) -> object:
         for place in (self.enclosed, self.function.__globals__, vars(builtins)):
             if name in place:
-                return place[name]
+                return UNKNOWN if place[name] is CAPTURED else place[name]
         raise self.source.unsupported(node, f"{name} is not defined")
 
     def _member(self, node: ast.AST, owner: object, attr: str) -> object:
@@ -141,16 +145,23 @@ def _constants(tree: ast.FunctionDef) -> dict[str, ast.expr]:
     constants: dict[str, ast.expr] = {}
     assignments: dict[str, list[ast.AST]] = {}
     parameters = {argument.arg for argument in tree.args.args}
-    for node in ast.walk(tree):
+    nodes = own_nodes(tree)
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             assignments.setdefault(node.id, []).append(node)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign):
             (target, *more_targets) = node.targets
             once = isinstance(target, ast.Name) and len(assignments[target.id]) == 1
             if once and not more_targets and target.id not in parameters:
                 constants[target.id] = node.value
     return constants
+
+
+def own_nodes(tree: ast.AST) -> list[ast.AST]:
+    """All nodes, except in functions that are defined inside."""
+    parts = [part for part in ast.iter_child_nodes(tree) if not isinstance(part, ast.FunctionDef)]
+    return [tree, *(node for part in parts for node in own_nodes(part))]
 
 
 def _ends_before(value: ast.expr | None, use: ast.expr) -> bool:

@@ -121,6 +121,7 @@ class Frame:
 
     lanes      who executes the next statement
     broken, continued   lanes that have left the innermost loop, or its current turn
+    caller     of a function that the kernel defines inside, the frame that has its variables
     """
 
     gang: object
@@ -129,6 +130,7 @@ class Frame:
     variables: dict[str, Variable] = field(default_factory=dict)
     broken: Lanes | None = None
     continued: Lanes | None = None
+    caller: "Frame | None" = None
 
     def assign(self, name: str, value: object) -> None:
         """name = value, in the active lanes; the others keep what they have."""

@@ -42,7 +42,6 @@ class DeviceFunction:
         self.callee, self.compiled_for = callee, compiled_for
         self.earlier = COMPILED.get(callee, {}).get(compiled_for)
         self.source = source = source_of(function_behind(callee))
-        _refuse_nested(source)
         arguments = source.tree.args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
             raise source.unknown(source.tree, "parameters with * or **")
@@ -50,7 +49,7 @@ class DeviceFunction:
 
     def __call__(self, caller: Frame, arguments: dict[str, object]) -> object:
         variables = {name: Variable(value, caller.lanes) for name, value in arguments.items()}
-        frame = Frame(caller.gang, caller.lanes, variables=variables)
+        frame = Frame(caller.gang, caller.lanes, variables=variables, caller=caller)
         self.body(frame)
         returned = frame.variables.get(RESULT)
         if returned is None:
@@ -91,16 +90,6 @@ def note_what_is_compiled_in(made: Callable) -> None:
         machine = Machine((1, 1, 1), (1, 1, 1), CHECKS, "together", **options)
         with suppress(Exception):  # whatever it is, the launch says it
             Program(made, machine, (), (), () if for_device else arguments).require_unchanged()
-
-
-def _refuse_nested(source: Source) -> None:
-    """Raise Unsupported for code inside this function that Python compiles on its own."""
-    node = source.nested
-    if isinstance(node, ast.Lambda | ast.FunctionDef):
-        what = f"a function inside {source.name}; define it before, with @cuda.jit(device=True)"
-        raise source.unknown(node, what)
-    if node is not None:
-        raise source.unknown_kind(node)
 
 
 class Program:

@@ -82,12 +82,6 @@ class Source:
         return [node for node in self.nodes if isinstance(node, CALLS_AND_ASSIGNMENTS)]
 
     @cached_property
-    def nested(self) -> ast.AST | None:
-        """The first node inside this function that Python compiles on its own; None: none."""
-        inside = (node for statement in self.tree.body for node in ast.walk(statement))
-        return next((node for node in inside if isinstance(node, NESTED)), None)
-
-    @cached_property
     def stored(self) -> set[str]:
         """The variables that a statement of the function assigns."""
         names = (node for node in self.nodes if isinstance(node, ast.Name))

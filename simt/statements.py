@@ -15,10 +15,10 @@ import numpy as np
 from simt import arithmetic, records
 from simt.access import load, store
 from simt.arithmetic import Value
+from simt.closures import Closures
 from simt.device_array import DeviceArray
 from simt.expressions import has_slices
 from simt.intrinsics import ARRAYS
-from simt.iterables import Iterables
 from simt.known import UNKNOWN
 from simt.lanes import NUMBERS, RESULT, Frame
 from simt.memory import Array
@@ -85,7 +85,7 @@ def same(a: object, b: object) -> bool:
     return a is b or (isinstance(a, NUMBERS) and isinstance(b, NUMBERS) and np.array_equal(a, b))
 
 
-class Statements(Iterables):
+class Statements(Closures):
     """Translates the statements of one function."""
 
     def body(self, nodes: list[ast.stmt]) -> Step:
@@ -160,7 +160,15 @@ class Statements(Iterables):
 
     # Assignments ------------------------------------------------------------------------------
 
+    def _do_functiondef(self, node: ast.FunctionDef) -> Step:
+        self.define(node.name, node)
+        return lambda frame: None
+
     def _do_assign(self, node: ast.Assign) -> Step:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda() as function):
+                self.define(name, function)
+                return lambda frame: None
         value = self._named_array(node) or self.translate(node.value)
         targets = [self._target(target) for target in node.targets]
         if len(targets) == 1:
@@ -318,7 +326,8 @@ class Statements(Iterables):
         if not any(self._is_in_memory(n) or self._calls_gpu_code(n) for n in read):
             return Decides(variables, set())
         known = [self.known(n) for n in inside if isinstance(n, ast.Name | ast.Attribute)]
-        if any(plain_function(one) or isinstance(one, DeviceArray) for one in known):
+        has_inner = any(isinstance(n, ast.Name) and n.id in self.inner for n in inside)
+        if has_inner or any(plain_function(one) or isinstance(one, DeviceArray) for one in known):
             return None
         return Decides(variables, names)
 

@@ -72,6 +72,22 @@ REFUSED = {
 }
 
 
+INSIDE = {
+    "def f(x): return x\nout[t] = f(x=t)": "Numba ignores names of arguments here",
+    "if t:\n  def f(): return 1\nelse:\n  def f(): return 2": "f, which is defined more than once",
+    "f = 1\nf = lambda x: x": "f, which is defined more than once",
+    "def f(x):\n    return (lambda y: y)(x)": "a function inside f",
+    "def f(x, y=t): return x": "a default of f that isn't a constant",
+    "def f(): return 1\ndef g(): return f()\nout[t] = g()": r"the simulator does not know f\(\)",
+    "def f(x): return f(x - 1)\nout[t] = f(t)": r"the simulator does not know f\(x - 1\)",
+    "def f(): return 1\ng = f": "f, a function inside, can only be called",
+    "n = 1\ndef f():\n    nonlocal n\n    n = 2\nf()": "does not know `nonlocal`",
+    "N = 4\ndef f():\n    s = cuda.local.array(N, np.int32)\nf()": "does not know N, the shape",
+    "def f():\n    N = 4\nf()\ns = cuda.local.array(M, np.int32)": "M is not defined",
+}
+REFUSED |= INSIDE
+
+
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_refused_is_named(text: str) -> None:
     with pytest.raises(Unsupported, match=REFUSED[text]):

@@ -119,6 +119,74 @@ def index_outside_of_a_constant(a, out):
     out[cuda.threadIdx.x] = constant[1, cuda.threadIdx.x]  # FAULT
 
 
+# Functions inside a kernel -----------------------------------------------------------------------
+
+
+def inside(a, out):
+    t = np.arange(64)
+    return {1: [t + 5 + 2, np.where(t > 9, t * 100, t + 1), a + 1, t // 8 + a[::-1]]}
+
+
+@example(1, 64, one_and_result(64, (4, 64)), inside)
+@cuda.jit
+def functions_inside(a, out):
+    t = cuda.threadIdx.x
+    n = 3
+
+    def plus(x, y=2):
+        return x + n + y
+
+    n = 5
+    out[0, t] = plus(t)
+    n = t + 1
+    times = lambda x: x * n  # noqa: E731
+    if t > 9:
+        n = 100
+        out[1, t] = times(t)
+    else:
+        out[1, t] = times(1)
+
+    def through_shared_memory(row):
+        tile = cuda.shared.array(64, int32)
+        tile[t] = a[t]
+        cuda.syncthreads()
+        if row == 2:
+            return tile[t] + 1
+        for turn in range(99):
+            if turn == t // 8:
+                return turn + tile[63 - t]
+        return 0
+
+    for row in range(2, 4):
+        out[row, t] = through_shared_memory(row)
+        cuda.syncthreads()
+
+
+@fault(1, 64, one_and_result(64), "race")
+@cuda.jit
+def race_in_a_function_inside(a, out):
+    t = cuda.threadIdx.x
+
+    def put(x):
+        a[t] = x  # FIRST
+        out[t] = a[63 - t]  # FAULT
+
+    put(2)
+
+
+@fault(1, 64, one_and_result(64), "init")
+@cuda.jit
+def around_it_not_all_have_assigned(a, out):
+    t = cuda.threadIdx.x
+    if t > 3:
+        n = 3
+
+    def plus(x):
+        return x + n  # FAULT
+
+    out[t] = plus(a[t])
+
+
 # Tuples ------------------------------------------------------------------------------------------
 
 Line = namedtuple("Line", "slope offset points")

@@ -1,0 +1,49 @@
+"""Functions that a kernel defines inside: def f(x): ..., or f = lambda x: ...
+
+Numba puts their text where they are called. So they may use the variables around them, which have
+the values of that moment, but they can't be passed on, and can't call one another.
+"""
+
+import ast
+from types import CellType, CodeType, FunctionType
+
+from simt.iterables import Iterables
+from simt.known import CAPTURED, UNKNOWN
+from simt.source import NESTED
+
+
+class Closures(Iterables):
+    """Translates the definitions of functions inside one function."""
+
+    def define(self, name: str, node: ast.FunctionDef | ast.Lambda) -> None:
+        """From now on, a call of this name runs the function that a node defines."""
+        inside = [one for part in ast.iter_child_nodes(node) for one in ast.walk(part)]
+        elsewhere = [other for other in self.source.nodes if _defines(other, name)]
+        if len(elsewhere) > 1 or getattr(node, "decorator_list", ()):
+            raise self.source.unknown(node, f"{name}, which is defined more than once or decorated")
+        if any(isinstance(one, NESTED) for one in inside):
+            raise self.source.unknown(node, f"a function inside {name}")
+        code = next(code for code in self.function.__code__.co_consts if _is_of(code, name, node))
+        inner = FunctionType(code, self.function.__globals__, code.co_name, None, self._cells(code))
+        defaults = tuple(self.constant(default) for default in node.args.defaults)
+        if UNKNOWN in defaults:
+            raise self.source.unknown(node, f"a default of {name} that isn't a constant")
+        inner.__defaults__ = defaults
+        self.inner[name] = inner
+
+    def _cells(self, code: CodeType) -> tuple[CellType, ...]:
+        return tuple(CellType(self.enclosed.get(name, CAPTURED)) for name in code.co_freevars)
+
+
+def _defines(node: ast.AST, name: str) -> bool:
+    match node:
+        case ast.FunctionDef(name=found) | ast.Name(id=found, ctx=ast.Store()):
+            return found == name
+    return False
+
+
+def _is_of(code: object, name: str, node: ast.FunctionDef | ast.Lambda) -> bool:
+    """Is this constant the code of the function that a node defines?"""
+    if not isinstance(code, CodeType) or code.co_firstlineno != node.lineno:
+        return False
+    return code.co_name == ("<lambda>" if isinstance(node, ast.Lambda) else name)
