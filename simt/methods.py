@@ -61,7 +61,9 @@ def _shape(array: object, frame: Frame, what: str) -> list[int]:
     width, lanes = frame.gang.width, frame.lanes.numbers
     found = [np.unique(np.broadcast_to(size, width)[lanes]) for size in array.shape]
     shape = [int(sizes[0]) for sizes in found]
-    if not shape or any(len(sizes) > 1 for sizes in found) or array.strides != contiguous(shape):
+    steps = zip(shape, array.strides, contiguous(shape), strict=True)
+    has_gaps = 0 not in shape and any(n > 1 and own != step for n, own, step in steps)
+    if not shape or has_gaps or any(len(sizes) > 1 for sizes in found):
         why = "an array without gaps, of one size in all lanes"
         raise Misuse(f"{what} needs {why}, which {array.name} isn't")
     return shape

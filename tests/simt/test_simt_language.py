@@ -1,5 +1,7 @@
 """raise, tuples, methods and grids: what is refused, and with which words."""
 
+import math
+
 import numpy as np
 import pytest
 from numba import cuda
@@ -157,3 +159,24 @@ def test_in_is_not_copied_back_and_out_holds_nothing_yet() -> None:
     assert launch(counts, 1, 32, cuda.InOut(out)).clean
     with pytest.raises(SimtError, match=r"^init: thread 0 .* reads out\[0\] in global memory"):
         launch(counts, 1, 32, cuda.Out(out))
+
+
+@pytest.mark.parametrize("old", [(0,), (4, 0), (1, 8, 1, 3, 1), (24,), (2, 12)])
+@pytest.mark.parametrize("new", [(-1,), (0, 2), (4, -1), (8, 1, 3), (2, 3, 4), (5, 5), (7,)])
+def test_reshape_takes_the_shapes_that_numpys_takes(old: tuple[int, ...], new: tuple) -> None:
+    """An axis of one item may have any stride."""
+    a = np.arange(math.prod(old), dtype=np.float64).reshape(old)
+    strides = [888 if n == 1 else stride for n, stride in zip(old, a.strides, strict=True)]
+    a = np.lib.stride_tricks.as_strided(a, strides=strides)
+    out, axes = np.full(3, -1), ", ".join(["0"] * len(new))
+    text = f"b = a.reshape({new})\nfor i in range({len(new)}):\n    out[i] = b.shape[i]"
+    text += f"\nif b.size:\n    b[{axes}] = 7"
+    try:
+        expected = a.reshape(new).shape
+    except ValueError:
+        with pytest.raises(Unsupported, match="can't become"):
+            launch(kernel("out, a", text), 1, 1, out, a)
+        return
+    assert launch(kernel("out, a", text), 1, 1, out, a).clean
+    assert tuple(out[: len(new)]) == expected
+    assert not a.size or a.flat[0] == 7

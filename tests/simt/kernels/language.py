@@ -123,32 +123,34 @@ def index_outside_of_a_constant(a, out):
 
 
 def inside(a, out):
-    t = np.arange(64)
-    return {1: [t + 5 + 2, np.where(t > 9, t * 100, t + 1), a + 1, t // 8 + a[::-1]]}
+    i = np.arange(128)
+    t = i % 64
+    turned = a.reshape(2, 64)[:, ::-1].ravel()
+    return {1: [i + 5 + 2, np.where(t > 9, i * 100, t + 1), a + 1, t // 8 + turned]}
 
 
-@example(1, 64, one_and_result(64, (4, 64)), inside)
+@example(2, 64, one_and_result(128, (4, 128)), inside)
 @cuda.jit
 def functions_inside(a, out):
-    t = cuda.threadIdx.x
+    t, i = cuda.threadIdx.x, cuda.grid(1)
     n = 3
 
     def plus(x, y=2):
         return x + n + y
 
     n = 5
-    out[0, t] = plus(t)
+    out[0, i] = plus(i)
     n = t + 1
     times = lambda x: x * n  # noqa: E731
     if t > 9:
         n = 100
-        out[1, t] = times(t)
+        out[1, i] = times(i)
     else:
-        out[1, t] = times(1)
+        out[1, i] = times(1)
 
     def through_shared_memory(row):
         tile = cuda.shared.array(64, int32)
-        tile[t] = a[t]
+        tile[t] = a[i]
         cuda.syncthreads()
         if row == 2:
             return tile[t] + 1
@@ -158,7 +160,7 @@ def functions_inside(a, out):
         return 0
 
     for row in range(2, 4):
-        out[row, t] = through_shared_memory(row)
+        out[row, i] = through_shared_memory(row)
         cuda.syncthreads()
 
 
