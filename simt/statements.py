@@ -8,6 +8,7 @@ remove lanes until the loop or the function ends and returns them.
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +20,11 @@ from simt.closures import Closures
 from simt.device_array import DeviceArray
 from simt.expressions import has_slices
 from simt.intrinsics import ARRAYS
-from simt.known import UNKNOWN
+from simt.known import CAPTURED, UNKNOWN
 from simt.lanes import NUMBERS, RESULT, Frame
 from simt.memory import Array
 from simt.names import cuda_name, plain_function
+from simt.tuples import flattened
 from simt.views import fill, partial_view
 
 Step = Callable[[Frame], None]
@@ -46,7 +48,8 @@ class Waiting:
     def is_as_before(self, frame: Frame, decides: Decides) -> bool:
         """Is all of it what it was at the last look, for the same lanes?"""
         values = {name: one.value for name, one in frame.variables.items()}
-        arrays = [v for v in map(values.get, decides.arrays) if isinstance(v, Array)]
+        parts = flattened({name: values.get(name) for name in decides.arrays}).values()
+        arrays = [part for part in parts if isinstance(part, Array)]
         memory = [array.memory.data.copy() for array in arrays]
         now = [frame.lanes.count, *map(values.get, decides.variables), *memory]
         before, self.seen = self.seen, now
@@ -75,6 +78,11 @@ class Raised(Exception):
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+def _is_of_program(thing: object) -> bool:
+    """Is it a function of the program's own, in GPU code or with an overload?"""
+    return plain_function(thing) is not None or isinstance(thing, FunctionType)
 
 
 def is_stored(node: ast.AST) -> bool:
@@ -317,7 +325,8 @@ class Statements(Closures):
 
     def _what_decides(self, node: ast.While) -> Decides | None:
         """What its condition depends on, and those inside it, which may guard a `break`. None if a
-        function of the program's own, or a device array that is compiled in, may decide."""
+        function of the program's own, a variable around this function, or a device array that is
+        compiled in, may decide."""
         inside = [*ast.walk(node)]
         read = read_by_conditions(inside)
         names, variables = (
@@ -326,8 +335,10 @@ class Statements(Closures):
         if not any(self._is_in_memory(n) or self._calls_gpu_code(n) for n in read):
             return Decides(variables, set())
         known = [self.known(n) for n in inside if isinstance(n, ast.Name | ast.Attribute)]
-        has_inner = any(isinstance(n, ast.Name) and n.id in self.inner for n in inside)
-        if has_inner or any(plain_function(one) or isinstance(one, DeviceArray) for one in known):
+        is_elsewhere = any(n in self.inner or self.enclosed.get(n) is CAPTURED for n in names)
+        if is_elsewhere or any(
+            _is_of_program(one) or isinstance(one, DeviceArray) for one in known
+        ):
             return None
         return Decides(variables, names)
 
@@ -341,7 +352,7 @@ class Statements(Closures):
         if not isinstance(node, ast.Call):
             return False
         callee = self.known(node.func)
-        return callee is UNKNOWN or bool(cuda_name(callee) or plain_function(callee))
+        return callee is UNKNOWN or bool(cuda_name(callee)) or _is_of_program(callee)
 
     def _do_for(self, node: ast.For) -> Step:
         """for name in range(...), a tuple, an array, or enumerate or zip of these"""
