@@ -15,7 +15,7 @@ from simt.known import UNKNOWN
 from simt.lanes import Frame
 from simt.memory import Array
 from simt.methods import METHODS
-from simt.names import cast_target, cuda_name, names_of, plain_function
+from simt.names import cast_target, cuda_name, function_behind, names_of, plain_function
 from simt.records import item_type
 from simt.signatures import Type, as_declared, declared
 from simt.source import source_of
@@ -185,8 +185,8 @@ class Calls(Expressions):
             raise self.source.unsupported(node, why) from None
 
     def _call_device_function(self, node: ast.Call, callee: Callable) -> Run:
-        by_name = self._by_name(node, plain_function(callee))
-        functions = self._fixed_arguments(plain_function(callee), by_name)
+        by_name = self._by_name(node, function_behind(callee))
+        functions = self._fixed_arguments(function_behind(callee), by_name)
         call = self.program.device_function(callee, functions)
         self.calls.append(call)
         types, result = self._declared(node, callee)
@@ -234,7 +234,7 @@ class Calls(Expressions):
 
     def _declared(self, node: ast.Call, callee: Callable) -> tuple[dict[str, Type], Type]:
         """The types of the parameters and of the result, if there is a signature."""
-        several, function = declared(callee), plain_function(callee)
+        several, function = declared(callee), function_behind(callee)
         if len(several) > 1:
             raise self.source.unknown(node, f"{function.__name__}: it has several signatures")
         types, result = several[0] if several else ((), None)

@@ -126,7 +126,8 @@ class Program:
         self.called: set[str] = set()  # functions of cuda
         self.name, self.file = function.__name__, function.__code__.co_filename
         self.kernel = self.device_function(kernel)
-        unknown = set(names) - {v for f in self.sources for v in f.__code__.co_varnames}
+        codes = [function.__code__ for function in self.sources]
+        unknown = set(names) - {v for c in codes for v in c.co_varnames + c.co_cellvars}
         if unknown:
             raise ValueError(f"names: {self.name} has no variable {sorted(unknown)[0]!r}")
         if self.unmatched:

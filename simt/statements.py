@@ -81,7 +81,7 @@ class Raised(Exception):
 
 
 def _is_of_program(thing: object) -> bool:
-    """Is it a function of the program's own, in GPU code or with an overload?"""
+    """Is it a function of the program's own?"""
     return plain_function(thing) is not None or isinstance(thing, FunctionType)
 
 

@@ -187,21 +187,11 @@ LONG_LOOPS = {
     "a condition inside": "def low():\n    return a[0] < 20_000\nwhile low():\n    ADD",
     "a tuple": "p = a, t\nwhile p[0][0] < 20_000:\n    cuda.atomic.add(p[0], 0, 1)",
     "a view": "while a.view(np.uint32)[0] < 20_000:\n    ADD",
-    "an overload": "while item_of(a, 0) < 20_000:\n    ADD",
 }
-
-
-def item_of(a, i):
-    """Has an overload."""
-
-
-@overload(item_of, target="cuda")
-def ol_item_of(a, i):
-    return lambda a, i: a[i]
 
 
 @pytest.mark.parametrize("name", LONG_LOOPS)
 def test_a_long_loop_is_not_endless(name: str) -> None:
     text, a = LONG_LOOPS[name].replace("ADD", "cuda.atomic.add(a, 0, 1)"), np.zeros(1, np.int32)
-    assert launch(kernel("a", text, item_of=item_of), 1, 1, a, checks=()).clean
+    assert launch(kernel("a", text), 1, 1, a, checks=()).clean
     assert a[0] == 20_000
