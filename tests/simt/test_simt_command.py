@@ -220,6 +220,7 @@ except Exception as error:
     [
         ("a", "a[0] = cuda.foo(1)", "np.zeros(1)", "the simulator does not know cuda.foo"),
         ("a", "a[0] = 1", "np.zeros(1, 'U4')", "a holds <U4; a kernel computes with integers"),
+        ("a", "a[1][0] = 1", "('text', np.zeros(1))", "a[0] is a str; a kernel takes NumPy"),
     ],
 )
 def test_no_findings_is_not_said_where_a_kernel_could_not_run(

@@ -195,3 +195,9 @@ def test_a_long_loop_is_not_endless(name: str) -> None:
     text, a = LONG_LOOPS[name].replace("ADD", "cuda.atomic.add(a, 0, 1)"), np.zeros(1, np.int32)
     assert launch(kernel("a", text), 1, 1, a, checks=()).clean
     assert a[0] == 20_000
+
+
+def test_a_snapshot_keeps_a_variable_that_a_function_inside_reads() -> None:
+    text = "n = 2 * t\ndef f(): return n\nout[t] = f()"
+    report = launch(kernel("out", text), 1, 32, np.zeros(32), watch="end", names="n")
+    np.testing.assert_array_equal(report.snapshots[0].values["n"], 2 * np.arange(32))
