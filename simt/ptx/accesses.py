@@ -26,10 +26,6 @@ ATOMIC = {
     "dec": lambda old, limit: old - 1 if 0 < old <= limit else limit,
     "cas": lambda old, expected, new: new if old == expected else old,
 }
-REDUCTIONS = {
-    **{"add": np.add, "min": np.minimum, "max": np.maximum},
-    **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor},
-}
 MATRICES = {"f16": 2, "bf16": 2, "tf32": 1}
 # Names that C++ gives functions of halves: _ZL6__hmul6__halfS__nbst, _ZplRK6__halfS1__nbst.
 HALF_FUNCTION = re.compile(r"_Z(?:L\d+_{0,2}(h\w+?)|([a-z]{2})RK)6__half\w*_nbst")
@@ -156,22 +152,6 @@ class Accesses(Operands):
                 same &= every[:, :, None]
             bits = np.packbits(same, axis=2, bitorder="little")
             write(bits.view(np.uint32).reshape(-1), lanes)
-
-        return self._together(one, members, run)
-
-    def _reduce(self, one: Instruction) -> Step:
-        """redux.sync: every lane gets what the numbers of all lanes named come to."""
-        function, limits = REDUCTIONS[one.words[2]], np.iinfo(DTYPES[one.type])
-        start = {"min": limits.max, "max": limits.min, "and": ~limits.dtype.type(0)}
-        one.require("sync", one.words[2], operands=3)
-        read, members = self.read(one.operands[1], one.type), self.read(one.operands[2], "u32")
-        write = self.write(one.operands[0], one.type)
-        how = {"axis": 2, "dtype": limits.dtype, "initial": start.get(one.words[2], 0)}
-
-        def run(lanes: Lanes) -> None:
-            named, values = self._named(members(), lanes), self._of_warps(read)[:, None, :]
-            each = np.broadcast_to(values, named.shape)
-            write(function.reduce(each, where=named, **how).reshape(-1), lanes)
 
         return self._together(one, members, run)
 

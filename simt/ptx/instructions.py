@@ -48,6 +48,12 @@ AFTER = {
     **{"ftz": numbers.flushed, "sat": numbers.saturated},
     "relu": lambda result: np.where(result < 0, 0, result),
 }
+# Of prmt with a mode, by its last operand's low two bits.
+SELECTORS = {
+    **{"f4e": (0x3210, 0x4321, 0x5432, 0x6543), "b4e": (0x5670, 0x6701, 0x7012, 0x0123)},
+    **{"rc8": (0x0000, 0x1111, 0x2222, 0x3333), "ecl": (0x3210, 0x3211, 0x3222, 0x3333)},
+    **{"ecr": (0x0000, 0x1110, 0x2210, 0x3210), "rc16": (0x1010, 0x3232, 0x1010, 0x3232)},
+}
 NEAR = {"shl": np.left_shift, "shr": np.right_shift}  # by less than the width
 BITS = {
     **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert},
@@ -185,6 +191,24 @@ class Translator(Accesses):
 
         return self._together(one, members, run)
 
+    def _reduce(self, one: Instruction) -> Step:
+        """redux.sync: every lane gets what the numbers of all lanes named come to."""
+        how, limits = one.words[2], np.iinfo(DTYPES[one.type])
+        function = {**INTEGER, **BITS}[how]
+        start = {"add": 0, "or": 0, "xor": 0, "and": ~limits.dtype.type(0)}
+        start |= {"min": limits.max, "max": limits.min}
+        options = {"axis": 2, "dtype": limits.dtype, "initial": start[how]}
+        one.require("sync", how, operands=3)
+        read, members = self.read(one.operands[1], one.type), self.read(one.operands[2], "u32")
+        write = self.write(one.operands[0], one.type)
+
+        def run(lanes: Lanes) -> None:
+            named = self._named(members(), lanes)
+            each = np.broadcast_to(self._of_warps(read)[:, None, :], named.shape)
+            write(function.reduce(each, where=named, **options).reshape(-1), lanes)
+
+        return self._together(one, members, run)
+
     # Arithmetic -------------------------------------------------------------------------------
 
     def _integer(self, one: Instruction) -> Step:
@@ -263,17 +287,16 @@ class Translator(Accesses):
 
     def _find(self, one: Instruction) -> Step:
         one.require("shiftamt", operands=2)
-        is_shift = "shiftamt" in one.words
-        function = numbers.shift_to_leading_one if is_shift else numbers.leading_one
+        function = partial(numbers.leading_one, is_shift="shiftamt" in one.words)
         return self._result(one.operands[0], "u32", function, *self._reads(one, one.type))
 
     def _permute(self, one: Instruction) -> Step:
         _, type_, *mode = one.words
-        if type_ != "b32" or not {*mode} <= numbers.BYTES.keys() or len(mode) > 1:
-            raise one.unknown()
-        a, b, c = self._reads(one, type_)
-        selector = (lambda: numbers.selector_of(mode[0], c())) if mode else c
-        return self._result(one.operands[0], type_, numbers.permuted_bytes, a, b, selector)
+        reads = self._reads(one, type_)
+        if mode:
+            table, number = np.array(SELECTORS[".".join(mode)]), reads.pop()
+            reads.append(lambda: table[number() & np.uint32(3)])
+        return self._result(one.operands[0], type_, numbers.permuted_bytes, *reads)
 
     def _dot(self, one: Instruction) -> Step:
         """dp4a, dp2a: c and the products of a's bytes, or halves, with b's or half of b's bytes."""
@@ -292,7 +315,7 @@ class Translator(Accesses):
         """add, sub and mad that use the carry flag: with .cc they set it, with a c they add it."""
         opcode, type_ = one.opcode[:3], f"u{one.type[1:]}"
         one.require(*(("cc", "lo", "hi") if opcode == "mad" else ("cc",)))
-        flag = self.machine.registers[CARRY]
+        flag, is_sub = self.machine.registers[CARRY], np.bool_(opcode == "sub")
         takes, gives = one.opcode.endswith("c"), "cc" in one.words
         write, write_flag = self.write(one.operands[0], type_), self.write(CARRY, "pred")
         reads = self._reads(one, one.type)
@@ -303,17 +326,13 @@ class Translator(Accesses):
             if opcode == "mad":
                 is_low = "lo" in one.words
                 first = np.multiply(*factors) if is_low else numbers.high_half(*factors, one.type)
-            given = flag.astype(DTYPES[type_]) if takes else DTYPES[type_].type(0)
             a, b = (np.asarray(x).view(DTYPES[type_]) for x in (first, last))
-            if opcode == "sub":
-                part, result = a - b, a - b - given
-                carry = (a < b) | (part < given)
-            else:
-                part, result = a + b, a + b + given
-                carry = (part < a) | (result < part)
+            b = ~b if is_sub else b  # a - b = a + ~b + 1: a borrow is no carry
+            part = a + b
+            result = part + (flag ^ is_sub if takes else is_sub)
             write(result, lanes)
             if gives:
-                write_flag(carry, lanes)
+                write_flag(((part < a) | (result < part)) ^ is_sub, lanes)
 
         return run
 

@@ -57,12 +57,6 @@ def is_fence(one: Instruction) -> bool:
     return one.opcode in FENCES or bool((RELEASES | ACQUIRES) & set(one.words))
 
 
-def _lane_masks(lane: np.ndarray) -> dict[str, np.ndarray]:
-    bit = np.uint32(1) << lane.astype(np.uint32)
-    below, above = bit - np.uint32(1), ~(bit | bit - np.uint32(1))
-    return {"eq": bit, "lt": below, "le": below | bit, "gt": above, "ge": above | bit}
-
-
 Step = Callable[[Lanes], None]  # of the threads that execute an instruction
 
 
@@ -190,7 +184,6 @@ class Machine:
             "%laneid": self.lane,
             "%warpid": self.thread // WARP_SIZE,
             "%dynamic_smem_size": self.shared_bytes,
-            **{f"%lanemask_{name}": mask for name, mask in _lane_masks(self.lane).items()},
             "WARP_SZ": WARP_SIZE,
         }
         for sizes, numbers, shape, number in (
@@ -201,7 +194,10 @@ class Machine:
                 before = int(np.prod(shape[:axis]))
                 found[f"%{sizes}.{letter}"] = shape[axis]
                 found[f"%{numbers}.{letter}"] = number // before % shape[axis]
-        return found
+        bit = np.uint32(1) << self.lane.astype(np.uint32)
+        below, upto = bit - 1, 2 * bit - 1
+        masks = {"eq": bit, "lt": below, "le": upto, "gt": ~upto, "ge": ~below}
+        return found | {f"%lanemask_{name}": mask for name, mask in masks.items()}
 
     # Running ----------------------------------------------------------------------------------
 

@@ -247,19 +247,6 @@ def lut3(a: np.ndarray, b: np.ndarray, c: np.ndarray, table: int) -> np.ndarray:
     return result
 
 
-# The bytes that prmt takes if it has a mode: a number's, given the selector's low two bits.
-BYTES = {
-    **{"f4e": lambda c, n: c + n, "b4e": lambda c, n: (c - n) % 8, "rc8": lambda c, n: c},
-    **{"ecl": np.maximum, "ecr": np.minimum, "rc16": lambda c, n: n % 2 + c % 2 * 2},
-}
-
-
-def selector_of(mode: str, c: np.ndarray) -> np.ndarray:
-    """prmt's selector that does what a mode does."""
-    first = np.asarray(c).astype(np.int64) & 3
-    return sum(np.asarray(BYTES[mode](first, n)) << 4 * n for n in range(4))
-
-
 def permuted_bytes(a: np.ndarray, b: np.ndarray, selector: np.ndarray) -> np.ndarray:
     """prmt: each nibble of the selector takes a byte of the eight in b:a, or copies its sign."""
     pool = np.asarray(a, np.uint64) | np.asarray(b, np.uint64) << np.uint64(32)
@@ -283,16 +270,12 @@ def count_ones(a: np.ndarray) -> np.ndarray:
     return np.bitwise_count(a).astype(np.uint32)
 
 
-def leading_one(a: np.ndarray) -> np.ndarray:
-    """bfind: the number of the highest bit that differs from the sign; all ones if none does."""
-    a = np.where(a < 0, ~a, a).view(f"u{a.itemsize}")
-    return np.uint32(8 * a.itemsize - 1) - count_leading_zeros(a)
-
-
-def shift_to_leading_one(a: np.ndarray) -> np.ndarray:
-    """bfind.shiftamt: how far to shift it to the highest place; all ones if there is none."""
-    found, width = leading_one(a), np.uint32(8 * a.itemsize)
-    return np.where(found < width, width - np.uint32(1) - found, found)
+def leading_one(a: np.ndarray, is_shift: bool) -> np.ndarray:
+    """bfind: the number of the highest bit that differs from the sign, or its distance from the
+    highest place; all ones if none differs."""
+    zeros = count_leading_zeros(np.where(a < 0, ~a, a).view(f"u{a.itemsize}"))
+    found = np.uint32(8 * a.itemsize - 1) - zeros
+    return np.where(zeros < 8 * a.itemsize, zeros, found) if is_shift else found
 
 
 def count_leading_zeros(a: np.ndarray) -> np.ndarray:
