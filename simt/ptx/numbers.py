@@ -6,7 +6,7 @@ Source: NVIDIA, "Parallel Thread Execution ISA", chapter "Instruction Set".
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 
 import ml_dtypes
 import numpy as np
@@ -40,6 +40,7 @@ def size_of(type_: str) -> int:
     return DTYPES[type_].itemsize
 
 
+@lru_cache(maxsize=1024)  # a large array is written byte by byte
 def literal(text: str, dtype: np.dtype) -> np.generic:
     """A number as the text writes it; a float in hexadecimal is its bits, also for integers.
 
