@@ -37,7 +37,7 @@ INTEGER = {
 FMA = numbers.fma.ufunc  # of NumPy's kind, so that it can write in place
 FLOAT = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": FMA},
-    **{"mad": FMA, "min": numbers.lesser, "max": numbers.greater},
+    **{"min": numbers.lesser, "max": numbers.greater},
     **{"neg": np.negative, "abs": np.abs, "copysign": lambda a, b: np.copysign(b, a)},
     **{"div": np.divide, "rcp": np.reciprocal, "sqrt": np.sqrt, "ex2": numbers.exp2},
     **{"rsqrt": lambda a: 1 / np.sqrt(a), "lg2": np.log2, "tanh": np.tanh},
@@ -240,7 +240,7 @@ class Translator(Accesses):
 
     def _float(self, one: Instruction) -> Step:
         words, type_, narrow = one.words, one.type, numbers.narrow(one.type)
-        opcode = "fma" if one.opcode == "mad" else one.opcode
+        opcode = "fma" if one.opcode == "mad" else one.opcode  # the same since sm_20
         function, flush = FLOAT[opcode], "ftz" in words
         allowed = ["rn", "approx", "full", "sat"]
         if narrow and opcode == "fma":
