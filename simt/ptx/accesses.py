@@ -328,8 +328,9 @@ class Accesses(Operands):
         one.require(*SPACES, *ORDERED, *HINTS, *VECTORS)
         if len(parts) != (sum(VECTORS.get(word, 0) for word in one.words) or 1):
             raise one.unknown()
-        is_argument = PLACE.fullmatch(operand)[1] in self.kernel.parameters
-        if is_store and (is_argument or "const" in one.words):  # read-only
+        if is_store and PLACE.fullmatch(operand)[1] in self.kernel.parameters:  # read-only
+            raise one.unknown()
+        if "const" in one.words and (is_store or not self.kernel.arrays):
             raise one.unknown()
         type_, dtype = one.type, DTYPES[one.type]
         kind, num_bytes = "write" if is_store else "read", dtype.itemsize * len(parts)

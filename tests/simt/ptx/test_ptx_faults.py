@@ -580,7 +580,12 @@ UNKNOWN = (
     *("vote.sync.foo.pred %p1, %p2, 7", "shfl.sync.foo.b32 %r1, %r2, 1, 31, -1"),
     *("atom.global.nand.u32 %r3, [%rd1], 5", "atom.global.add.noftz.u32 %r3, [%rd1], 5"),
     "atom.global.add.u32 %r3, [%rd1]",
-    *("st.async.global.u32 [%rd1], %r3", "st.const.u32 [%rd1], %r3", "cvta.foo.u64 %rd3, %rd1"),
+    *(
+        "st.async.global.u32 [%rd1], %r3",
+        "st.const.u32 [%rd1], %r3",
+        "ld.const.u32 %r3, [%rd1]",
+        "cvta.foo.u64 %rd3, %rd1",
+    ),
 )
 
 
