@@ -283,7 +283,7 @@ def touched(
         here = items if lanes.everyone else items[numbers]
     first = frame.gang.first
     threads = numbers + first if first else numbers
-    if array.dtype.itemsize == array.step == array.memory.cell and count == 1:
+    if array.dtype.itemsize == array.memory.cell and count == 1:
         return (here + array.phase // array.memory.cell if array.phase else here), threads
     cells = array.cells(here, count)
     return cells.ravel(), np.repeat(threads, cells.shape[1])

@@ -131,7 +131,7 @@ class WideGang(Gang):
         memory = array.memory
         if memory.space != "global":
             return
-        any_order = name in UFUNCS and array.dtype.kind in "iu" and not array.fields
+        any_order = name in UFUNCS and array.dtype.kind in "iu"
         # Of items that overlap by a part, the order of two sums shows.
         begins = array.phase % array.dtype.itemsize
         kind = (name, array.dtype, begins) if any_order else None

@@ -100,6 +100,19 @@ def test_complex_takes_its_type_from_both_parts() -> None:
     assert out.tolist() == [complex(a, a), complex(a, 0.1), a]
 
 
+def test_what_is_compiled_in_and_what_is_in_float64() -> None:
+    one = kernel("out, z", "out[t] = abs(z[t] * C)", C=2j)
+    out, z = np.zeros(4), np.ones(4, np.complex64)
+    trace = launch(one, 1, 4, out, z, trace=0, float64=True).trace
+    assert len(np.unique(trace.only(kind="float64").records.place)) == 2  # the product, and abs
+    one.py_func.__globals__["C"] = complex("2j")
+    launch(one, 1, 4, out, z)
+    assert out.tolist() == [2] * 4
+    one.py_func.__globals__["C"] = 3j
+    with pytest.raises(Unsupported, match="C is 3j, and was 2j when"):
+        launch(one, 1, 4, out, z)
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -47,7 +47,14 @@ def test_compiled_code_leaves_the_same_numbers(name: str) -> None:
 LAYOUTS = [
     np.dtype([("a", "i1"), ("b", "f8"), ("c", "i2", (3,)), ("d", "u4")], align=True),
     np.dtype([("a", "i1"), ("b", "f8"), ("c", "i2", (3,)), ("d", "u4")]),
-    np.dtype({"names": ["a", "b", "c"], "formats": ["u8", "u4", "i2"], "offsets": [0, 4, 6]}),
+    np.dtype(
+        {
+            "names": ["a", "b", "c"],
+            "formats": ["u8", "u4", "i2"],
+            "offsets": [0, 4, 6],
+            "itemsize": 12,
+        }
+    ),
 ]
 
 
@@ -149,6 +156,39 @@ def test_traffic_counts_the_bytes_of_a_field() -> None:
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     costs = {row["expression"]: (row["sectors"], row["ideal sectors"]) for row in rows}
     assert costs == {"r.x": (32, 4), "out[t]": (8, 8)}, "a reference itself reads nothing"
+
+
+def test_local_records_count_from_the_start_of_each_lane() -> None:
+    body = "own = cuda.local.array(2, BALL)\nown[1].x = a[t].x\nown[0].v[1] = own[1].x"
+    launched = kernel("a", body, BALL=BALL)
+    trace = launch(launched, 1, 32, np.zeros(32, BALL), trace=0).trace
+    assert {*trace.only(space="local").records.address} == {40 + 4, 12 + 4}
+
+
+def test_a_finding_names_the_record_and_its_field() -> None:
+    body = "r = a[t // 2 + 3]\nr.v[t % 2] = 1\nr.box.high = 1"
+    with pytest.raises(
+        SimtError, match=r"thread 1 .* writes a\[3\].box.high, which thread 0 wrote"
+    ):
+        launch(kernel("a", body), 1, 32, np.zeros(32, BALL))
+
+
+def test_a_loop_over_an_array_of_records_gives_references() -> None:
+    a, out = balls(np.random.default_rng(0), 4), np.zeros(1)
+    expected = a["hits"].sum() + 4
+    launch(
+        kernel("a, out", "for one in a:\n    one.hits += 1\n    out[0] += one.hits"), 1, 1, a, out
+    )
+    assert out[0] == a["hits"].sum() == expected
+
+
+def test_fields_of_two_layouts_are_not_one_variable() -> None:
+    """The same bytes as records of 12 and of 24: in both, the next x is 3 steps further."""
+    a = np.zeros(8, np.dtype([("x", "f8"), ("y", "f4")]))
+    b = a.view(np.dtype([("x", "f8"), ("y", "f8", (2,))]))
+    body = "x = a.x\nif t:\n    x = b.x\nout[t] = x[0]"
+    with pytest.raises(Unsupported, match="would refer to different arrays in different lanes"):
+        launch(kernel("a, b, out", body), 1, 2, a, b, np.zeros(2))
 
 
 # Random numbers ------------------------------------------------------------------------------
