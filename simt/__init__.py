@@ -21,7 +21,8 @@ which says who executes a statement. Then
     compiled_in                                       what is frozen when Numba compiles
     arithmetic                                        numbers as Numba types them
     tuples, methods                                   named tuples and vectors; array.reshape
-    memory, views, access, races, fences, writes      data, and what the checks remember about it
+    memory, views, records, access, races, fences,
+    writes                                            data, and what the checks remember about it
     machine, blocks, batched_blocks                   thread blocks, gangs, barriers
     launch, launch_options, kernel_arguments          launch, and what it may be given
     report, snapshots                                 what it returns

@@ -14,7 +14,8 @@ remainder as a - floor(a / b) * b; for GPUs of compute capability 10 and above, 
 this, and an infinite b leaves a as it is. A conversion out of range is undefined to the compiler:
 uint8(300.0) is 44 here and in an array, but compiled code may compute with 300 before it stores
 that, and may convert a number at once to an integer, past the float that it becomes on the way. So
-is an int64 that overflows: it wraps, but compiled code may take x - y >= x for y <= 0.
+is an int64 that overflows: it wraps, but compiled code may take x - y >= x for y <= 0. A quotient or a
+power of complex numbers may differ in its last digits.
 """
 
 import ast

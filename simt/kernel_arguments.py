@@ -212,5 +212,5 @@ def plain_number(name: str, value: object) -> object:
         )
     raise TypeError(
         f"{name} is a {type(value).__name__}; a kernel takes NumPy arrays, torch CPU tensors, "
-        "numbers and tuples of numbers"
+        "records, numbers and tuples of numbers"
     )

@@ -64,7 +64,7 @@ def launch(
     kernel  a @cuda.jit kernel, or its plain function; unmodified
     grid    number of thread blocks: one number, or up to three (x, y, z)
     block   number of threads of each: at most 1,024
-    args    NumPy arrays and torch CPU tensors (written in place), numbers, tuples of these
+    args    NumPy arrays, records and torch CPU tensors (written in place), numbers, tuples of these
     shared_bytes  size of the dynamic shared memory
     checks  "memory": indices are in bounds, and vectors aligned. A negative index is out of
             bounds unless it is a constant: a[-1]. (Numba counts any negative index from the end of
