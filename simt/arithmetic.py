@@ -14,8 +14,8 @@ remainder as a - floor(a / b) * b; for GPUs of compute capability 10 and above, 
 this, and an infinite b leaves a as it is. A conversion out of range is undefined to the compiler:
 uint8(300.0) is 44 here and in an array, but compiled code may compute with 300 before it stores
 that, and may convert a number at once to an integer, past the float that it becomes on the way. So
-is an int64 that overflows: it wraps, but compiled code may take x - y >= x for y <= 0. A quotient or a
-power of complex numbers may differ in its last digits.
+is an int64 that overflows: it wraps, but compiled code may take x - y >= x for y <= 0. The last
+digits of quotients and powers of complex numbers may differ.
 """
 
 import ast
@@ -423,12 +423,10 @@ def to_complex(real: Value, imag: Value | None = None) -> Value:
     """complex64 of float32 only."""
     if imag is None and dtype_of(real).kind == "c":
         return cast(real, COMPLEX128)
-    parts = (real,) if imag is None else (real, imag)
-    is_single = all(dtype_of(part) == FLOAT32 for part in parts)
-    parts = [np.asarray(cast(part, FLOAT32 if is_single else FLOAT64)) for part in parts]
-    found = np.zeros(np.broadcast_shapes(*(part.shape for part in parts)), COMPLEX128)
-    found.real, found.imag = parts[0], parts[-1] if len(parts) == 2 else 0
-    return cast(found, COMPLEX64 if is_single else COMPLEX128)[()]
+    is_single = all(dtype_of(part) == FLOAT32 for part in (real, real if imag is None else imag))
+    floats, dtype = (FLOAT32, COMPLEX64) if is_single else (FLOAT64, COMPLEX128)
+    parts = (cast(part, floats) for part in (real, 0.0 if imag is None else imag))
+    return np.stack(np.broadcast_arrays(*parts), axis=-1).view(dtype)[..., 0][()]
 
 
 def part_of(value: Value, name: str) -> Value:
