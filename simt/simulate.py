@@ -52,8 +52,9 @@ class simulate:
 
     Until the end of the block, `numba.cuda.jit` is replaced, too. Without a GPU, Numba can't
     decorate a kernel that has a signature, as in @cuda.jit("void(int32[:])"), so define it after
-    the call to simulate; a `jit` that was imported by its name before is still Numba's. The end of
-    a block also ends what `simulate()` began inside it.
+    the call to simulate; a `jit` that was imported by its name before is still Numba's. What
+    @vectorize and @guvectorize make for CUDA runs here, too, even after the block. The end of a
+    block also ends what `simulate()` began inside it.
 
     launcher  called in place of `launch`, with its arguments. If it has a method `counted`, a
               cuda.reduce enters what that returns, given the function

@@ -1,6 +1,7 @@
 """@vectorize and @guvectorize for CUDA, against NumPy."""
 
 import re
+import sys
 from collections.abc import Callable
 
 import numba
@@ -11,8 +12,10 @@ from numba import float32, int32
 from simt import SimtError, Unsupported, cuda, simulate
 from simt.device_array import DeviceArray
 from simt.host import simulated
+from simt.private_names import CUDAGUFuncVectorize, CUDAVectorize
 from simt.source import source_of
 
+NUMBAS = CUDAVectorize, CUDAGUFuncVectorize
 RNG = np.random.default_rng(0)
 TYPES = np.float32, np.float64, np.int32
 SIGNATURES = ["float32(float32, float32)", "float64(float64, float64)", int32(int32, int32)]
@@ -144,6 +147,9 @@ def test_numbas_own_decorators_need_no_gpu_either(block: Callable) -> None:
         assert np.array_equal(made(a, a), a + a / 2)
         assert np.array_equal(general(a.reshape(8, 5), a.reshape(5, 8)), square)
     assert made.__name__ == "plus_half"
+    assert half.__name__ == "plus_half"
+    assert np.array_equal(made(a, a), a + a / 2)
+    assert {kind.add.__module__ for kind in NUMBAS} == {"numba.cuda.deviceufunc"}
 
 
 def shifted(a, out):
@@ -183,6 +189,27 @@ def test_ufuncs_of_one_name_have_kernels_of_their_own() -> None:
     assert [f(np.zeros(3, np.int32))[0] for f in (one, two, one)] == [1, 2, 1]
     (_, first), (_, second) = (next(iter(f.functions.values())) for f in (one, two))
     assert source_of(first.py_func).lines == source_of(second.py_func).lines
+
+
+SCALE = 2
+
+
+def scaled_by_global(a):
+    return SCALE * a
+
+
+def test_a_global_is_frozen_when_the_ufunc_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    double = cuda.vectorize(["int32(int32)"])(scaled_by_global)
+    assert double(np.ones(3, np.int32))[0] == 2
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 3)
+    with pytest.raises(Unsupported, match="SCALE is 3, and was 2 when"):
+        double(np.ones(3, np.int32))
+
+
+def test_views_of_device_arrays_and_empty_arrays() -> None:
+    there = cuda.to_device(np.arange(100, dtype=np.float32))
+    assert np.array_equal(half(there[::2], there[1::2]), np.arange(0, 100, 2) * 1.5 + 0.5)
+    assert half(there[:0], 1).shape == (0,)
 
 
 A = np.zeros((6, 5), np.float32)
