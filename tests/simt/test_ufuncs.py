@@ -12,8 +12,9 @@ from numba import float32, int32
 from simt import SimtError, Unsupported, cuda, simulate
 from simt.device_array import DeviceArray
 from simt.host import simulated
-from simt.private_names import CUDAGUFuncVectorize, CUDAVectorize
+from simt.private_names import CUDAGUFuncVectorize, CUDAUFuncMechanism, CUDAVectorize
 from simt.source import source_of
+from simt.ufuncs import Call
 
 NUMBAS = CUDAVectorize, CUDAGUFuncVectorize
 RNG = np.random.default_rng(0)
@@ -240,6 +241,15 @@ def test_what_a_ufunc_cannot_do_is_named(expression: str, words: str) -> None:
     errors = KeyError, TypeError, Unsupported, ValueError
     with pytest.raises(errors, match=re.escape(words)):
         eval(expression)
+
+
+def test_numba_repeats_an_array_along_wrong_axes() -> None:
+    """Why we refuse it. If this fails, Numba has changed, and Call._broadcast may go."""
+    row, call = np.arange(5), Call({}, ())
+    _, found = CUDAUFuncMechanism._broadcast(call, [np.zeros((4, 5)), row])
+    assert not np.array_equal(found, np.broadcast_to(row, (4, 5)))
+    _, found = CUDAUFuncMechanism._broadcast(call, [np.zeros((4, 5)), row[None]])
+    assert np.array_equal(found, np.broadcast_to(row, (4, 5)))
 
 
 def test_a_signature_decides_what_the_function_computes_with() -> None:
