@@ -12,6 +12,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
+from typing import ClassVar
 
 import numpy as np
 
@@ -124,15 +125,23 @@ class Device:
     def reset(self) -> None:
         pass
 
+    def get_primary_context(self) -> "Context":
+        return CONTEXT
+
 
 MemoryInfo = namedtuple("MemoryInfo", "free,total")
 
 
 class Context:
+    """`deallocations` is empty: what a program drops is freed at once."""
+
     device = Device()
+    deallocations: ClassVar[list] = []
 
     def synchronize(self) -> None:
         pass
+
+    reset = synchronize
 
     def get_memory_info(self) -> MemoryInfo:
         return MemoryInfo(free=H100.dram_bytes, total=H100.dram_bytes)

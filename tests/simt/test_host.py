@@ -204,7 +204,11 @@ def test_what_a_program_asks_of_the_device_is_as_numbas() -> None:
     cuda.to_device(A).copy_to_device(A[:0])  # nothing to do
     free, total = cuda.current_context().get_memory_info()
     assert 0 < free <= total
-    assert cuda.get_current_device().MAX_BLOCK_DIM_Z == 64
+    device = cuda.get_current_device()
+    assert device.MAX_BLOCK_DIM_Z == 64
+    assert device.get_primary_context() is cuda.current_context()
+    cuda.current_context().deallocations.clear()
+    cuda.current_context().reset()
     stream = cuda.stream()
     assert cuda.to_device(A, stream).stream is stream
     assert cuda.device_array(3, stream=stream).stream is stream
