@@ -1,7 +1,7 @@
-"""Programs as people write them for numba.cuda, run in the simulator and as compiled PTX.
+"""Programs as people write them for numba.cuda: in the simulator, its last warp first, and as PTX.
 
-Those in programs/ know nothing of either, and check with NumPy what they compute. A faulty one has
-the comment `# FAULT` at the line that both must name.
+Those in programs/ know nothing of this, and check with NumPy what they compute. A faulty one has
+the comment `# FAULT` at the line that each of the three ways must name.
 """
 
 import builtins
@@ -25,10 +25,8 @@ FAULTS = {
     "moving_sum.py": "memory",
     "n_body.py": "race",
 }
-# What an engine says to a program that needs what it doesn't support.
-UNSUPPORTED = {
-    "simt": {},
-    "ptx": {"grid_sync.py": "the text has no such function: call.uni (retval0), cudaCGGet"},
+UNSUPPORTED = {  # what a way says to a program that needs what it doesn't support
+    ("ptx", "grid_sync.py"): "the text has no such function: call.uni (retval0), cudaCGGet",
 }
 
 
@@ -47,32 +45,33 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(builtins, name, None, raising=False)
 
 
-in_both = pytest.mark.parametrize(
-    "engine", ["simt", pytest.param("ptx", marks=pytest.mark.needs("numba-cuda"))]
+WAYS = {"simt": {}, "reverse": {"order": "reverse"}, "ptx": {"launcher": in_ptx}}
+each_way = pytest.mark.parametrize(
+    "way", ["simt", "reverse", pytest.param("ptx", marks=pytest.mark.needs("numba-cuda"))]
 )
 
 
-def run(engine: str, path: Path) -> int | None:
-    with simulated(launcher=in_ptx if engine == "ptx" else None):
+def run(way: str, path: Path) -> int | None:
+    with simulated(**WAYS[way]):
         return program(str(path), ())()
 
 
-@in_both
+@each_way
 @pytest.mark.usefixtures("_as_it_was")
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
 def test_a_program_is_right_or_its_fault_is_named(
-    engine: str, path: Path, capsys: pytest.CaptureFixture
+    way: str, path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     if path.suffix == ".ipynb":
         pytest.importorskip("IPython")
-    status, said = run(engine, path), capsys.readouterr().err
+    status, said = run(way, path), capsys.readouterr().err
     text = path.read_text(encoding="utf-8")
     assert ("# FAULT" in text) == (path.name in FAULTS)
     if path.name in FAULTS:
         line = 1 + text[: text.index("# FAULT")].count("\n")
         assert re.search(rf"{FAULTS[path.name]}: thread(.|\n)* line {line} of ", said), said
-    elif path.name in UNSUPPORTED[engine]:
-        assert UNSUPPORTED[engine][path.name] in said, said
+    elif words := UNSUPPORTED.get((way, path.name)):
+        assert words in said, said
     else:
         assert (status, said) == (0, "")
 
@@ -88,15 +87,15 @@ def without_one() -> Iterator[object]:
                 yield pytest.param(rest, id=f"{path.stem}-{line}")
 
 
-@in_both
+@each_way
 @pytest.mark.usefixtures("_as_it_was")
 @pytest.mark.parametrize("text", list(without_one()))
 def test_a_program_needs_each_of_its_barriers_and_fences(
-    engine: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture
+    way: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     path = tmp_path / "program.py"
     path.write_text(text, encoding="utf-8")
-    assert run(engine, path) is None
+    assert run(way, path) is None
     assert re.search("(race|init): thread", capsys.readouterr().err)
 
 
