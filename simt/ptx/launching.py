@@ -48,10 +48,23 @@ CLASSES = {
     "matrix": ("mma",),
     "barrier": ("bar", "barrier"),
     "shuffle": ("shfl",),
-    "vote": ("vote", "activemask"),
+    "vote": ("vote", "activemask", "match", "redux"),
     "branch": ("bra", "call", "ret", "exit"),
     "move": ("mov", "cvt", "cvta", "selp"),
-    "logic": ("setp", "and", "or", "xor", "not", "shl", "shr", "lop3", "prmt", "bfe", "bfi"),
+    "logic": (
+        "setp",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "shl",
+        "shr",
+        "lop3",
+        "prmt",
+        "bfe",
+        "bfi",
+        "bfind",
+    ),
 }
 FLOATS = ("f16", "f32", "f64", "bf16", "f16x2", "bf16x2")
 
@@ -268,9 +281,11 @@ def _values_of_numba(by_name: dict[str, object], memory: GlobalMemory) -> list:
 
 
 def _numbers_of(value: object) -> list:
-    """A number as it is passed: a complex one as two, a float16 as its bits."""
+    """A number as it is passed: a complex one as two, a float16 as its bits, None as 0."""
     if isinstance(value, complex | np.complexfloating):
         return [value.real, value.imag]
+    if value is None:
+        return [0]
     return [value.view(np.uint16) if isinstance(value, np.float16) else value]
 
 

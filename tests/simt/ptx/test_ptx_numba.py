@@ -14,11 +14,23 @@ from tests.simt.ptx.small_kernels import text_of
 from tests.simt.ptx.test_ptx_arithmetic import floats, near
 
 DRAW = np.random.default_rng(0)
-NONE_IS_AN_ARGUMENT = {"loops_go_over_arrays_and_tuples"}  # which launching can't hand over
+# Kernels that call functions which Numba links when it launches: for grid.sync() and reshape
+CALL_OTHERS = {
+    *("each_row_after_the_one_above", "shared_memory_outlives_the_wait"),
+    *("fences_on_both_sides_of_the_wait", "other_shapes_and_types"),
+}
 
 
 @pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in NONE_IS_AN_ARGUMENT])
+@pytest.mark.parametrize("name", sorted(CALL_OTHERS))
+def test_a_function_that_the_text_lacks_is_named(name: str) -> None:
+    example, called = EXAMPLES[name], r"cudaCGGetIntrinsicHandle|numba_attempt_nocopy_reshape"
+    with pytest.raises(PtxError, match=f"has no such function: call.uni .*({called})"):
+        run_ptx(example.kernel, example.grid, example.block, *example.draw())
+
+
+@pytest.mark.needs("numba-cuda")
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in CALL_OTHERS])
 def test_the_compiled_kernel_has_the_same_answer(name: str) -> None:
     """Of float32, some functions are less exact as compiled than the simulator's."""
     example = EXAMPLES[name]
