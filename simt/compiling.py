@@ -6,11 +6,12 @@ simulated; it is compiled as well.
 
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib.util import find_spec
-from types import CellType, FunctionType, SimpleNamespace
+from types import CellType, FunctionType, ModuleType, SimpleNamespace
 from unittest import mock
 
 from simt.arguments import require, require_type, whole_number
@@ -110,6 +111,8 @@ def _copied(function: FunctionType, made: dict[object, object], lineinfo: bool) 
     """
 
     def copied(value: object) -> object:
+        if isinstance(value, ModuleType) and value.__name__ == "simt.cuda":
+            return sys.modules["numba.cuda"]  # Numba knows what its own threadIdx is
         options = getattr(value, "targetoptions", {})
         if not options.get("device"):
             return value

@@ -240,9 +240,12 @@ class Statements(Closures):
                 return
             if len(indices) > array.ndim:
                 raise self.too_many(node, array, indices)
-            if value is None or isinstance(value, (tuple, Array)):
-                raise self.source.unsupported(node, "only a number can be stored")
-            if slices or len(indices) < array.ndim:
+            is_part = slices or len(indices) < array.ndim
+            if value is None or isinstance(value, Array if is_part else (tuple, Array)):
+                what = "numbers can be stored, one or a tuple: to copy an array takes a loop"
+                what = what if is_part else "a number can be stored"
+                raise self.source.unsupported(node, f"only {what}")
+            if is_part:
                 fill(frame, partial_view(frame, array, indices, place), value, place)
             else:
                 store(frame, array, indices, value, place)

@@ -5,7 +5,7 @@ from functools import reduce
 import numpy as np
 
 from simt.access import locate, store
-from simt.arithmetic import Value
+from simt.arithmetic import Misuse, Value, dtype_of
 from simt.lanes import Frame
 from simt.memory import Array
 
@@ -29,16 +29,30 @@ def partial_view(frame: Frame, array: Array, indices: tuple, place: int) -> Arra
     return view
 
 
-def fill(frame: Frame, view: Array, value: Value, place: int) -> None:
-    """view[:] = value, one item after another, like the loop that Numba generates."""
+def fill(frame: Frame, view: Array, value: Value | tuple[Value, ...], place: int) -> None:
+    """view[:] = value, one item after another, like the loop that Numba generates. A tuple has a
+    number for each item."""
     outer = frame.lanes
+    if isinstance(value, tuple):
+        _require_fits(frame, view, value)
     most = (np.max(np.broadcast_to(n, outer.flags.shape)[outer.numbers]) for n in view.shape)
     for index in np.ndindex(*most):
         inside = [np.less(i, n) for i, n in zip(index, view.shape, strict=True)]
         frame.lanes = outer.where(reduce(np.logical_and, inside))
         if frame.lanes.count:
-            store(frame, view, index, value, place)
+            store(frame, view, index, value[index[0]] if isinstance(value, tuple) else value, place)
     frame.lanes = outer
+
+
+def _require_fits(frame: Frame, view: Array, value: tuple) -> None:
+    if view.ndim != 1 or any(isinstance(part, (tuple, Array)) for part in value):
+        raise Misuse("a tuple of numbers can only be stored in a slice with one axis")
+    if len(set(map(dtype_of, value))) > 1:
+        raise Misuse("Numba stores a tuple only if its numbers have one type")
+    sizes = np.broadcast_to(view.shape[0], frame.gang.width)[frame.lanes.numbers]
+    if np.any(sizes != len(value)):
+        wrong = sizes[sizes != len(value)][0]
+        raise Misuse(f"{view.name} has {wrong} items, and the tuple {len(value)}")
 
 
 def _part(index: slice, size: object) -> tuple[object, object, int]:

@@ -182,7 +182,8 @@ def match_any_sync(frame: Frame, place: int, mask: Value, value: Value) -> np.nd
 
 
 def _matches(frame: Frame, mask: Value, value: Value) -> np.ndarray:
-    values = np.broadcast_to(value, frame.gang.width)
+    values = np.array(np.broadcast_to(value, frame.gang.width))
+    values = values.view(f"u{values.itemsize}")  # of floats, too, the bits are compared
     answer = np.zeros(frame.gang.width, np.int32)
     for _, _, callers in groups(frame, mask):
         lanes = (callers + frame.gang.first) % WARP_SIZE

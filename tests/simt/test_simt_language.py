@@ -74,6 +74,14 @@ REFUSED = {
 }
 
 
+STORED = {
+    "a[:] = a[::-1]": "only numbers can be stored, one or a tuple: to copy an array takes a loop",
+    "a[0] = 1, 2": "only a number can be stored",
+    "a[:2] = 1, 2, 3": r"a\[:\] has 2 items, and the tuple 3",
+    "a[:2] = 1, 2.5": "Numba stores a tuple only if its numbers have one type",
+    "a[:2] = (1, 2), (3, 4)": "a tuple of numbers can only be stored in a slice with one axis",
+}
+REFUSED |= STORED
 INSIDE = {
     "def f(x): return x\nout[t] = f(x=t)": "Numba ignores names of arguments here",
     "if t:\n  def f(): return 1\nelse:\n  def f(): return 2": "f, which is defined more than once",

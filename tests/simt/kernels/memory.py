@@ -101,6 +101,27 @@ def slices_are_views_cut_as_in_python(a, out):
     out[i, 6] = sum_of(row[5:2])
 
 
+def in_parts(a, out):
+    out = np.zeros((4, 8))
+    out[0, 2:5], out[1, 1::3], out[2], out[3, -2:] = (1, 2, 3), 5, np.arange(8), (7, 9)
+    return {1: out}
+
+
+@example(1, 4, one_and_result(4, (4, 8)), in_parts)
+@cuda.jit
+def tuples_are_stored_in_slices(a, out):
+    i = cuda.threadIdx.x
+    out[i] = 0
+    if i == 0:
+        out[i, 2:5] = (1, 2, 3)
+    elif i == 1:
+        out[i, 1::3] = (5, 5, 5)
+    elif i == 2:
+        out[i] = (0, 1, 2, 3, 4, 5, 6, 7)
+    else:
+        out[i][-2:] = 7, 9
+
+
 def of_each_lane(a, out):
     t = np.arange(32)
     return {1: a[np.where(t % 3 == 1, 2, 0), t] + np.array([a[0, :n].sum() for n in t])}

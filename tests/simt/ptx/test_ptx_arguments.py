@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simt import cuda
+from simt import cuda, launch
 from simt.ptx import PtxFault, run_ptx
 
 pytestmark = pytest.mark.needs("numba-cuda")
@@ -39,6 +39,22 @@ def kernel_with_parts(out, number, record, pair):
     out[0], out[1] = number.real * number.imag, record.a
     out[2] = pair[0][1] + pair[1][0]
     record.b = 7
+
+
+@cuda.jit
+def lanes_with_the_same_bits(out, a):
+    t = cuda.threadIdx.x
+    out[t] = cuda.match_any_sync(0xFFFFFFFF, a[t])
+
+
+def test_both_engines_compare_the_bits_of_floats() -> None:
+    """The kernel uses simt.cuda, of which Numba doesn't know what its threadIdx is."""
+    a = np.array([0.0, -0.0, np.nan, np.nan, 1, 1, 2, 2] * 4, np.float32)
+    simulated, compiled = np.zeros((2, 32), np.int32)
+    launch(lanes_with_the_same_bits, 1, 32, simulated, a)
+    run_ptx(lanes_with_the_same_bits, 1, 32, compiled, a)
+    assert simulated.tolist() == compiled.tolist()
+    assert simulated[:4].tolist() == [0x01010101, 0x02020202, 0x0C0C0C0C, 0x0C0C0C0C]
 
 
 def test_a_kernel_reads_and_writes_global_device_arrays_in_place() -> None:
