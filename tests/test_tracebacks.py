@@ -41,5 +41,5 @@ def test_every_exception_of_ours_that_a_reader_meets_is_shown_in_few_lines() -> 
     folders = [Path(package.__file__).parent for package in (pa_tutorial, simt)]
     texts = [f.read_text(encoding="utf-8") for folder in folders for f in folder.rglob("*.py")]
     long = {name for text in texts for name, base in own.findall(text) if base not in HAVE_IT}
-    caught_by_us = {"Fallback", "Doubt", "Misuse", "BadScores", "Refused"}
+    caught_by_us = {"Fallback", "Doubt", "Misuse", "Raised", "BadScores", "Refused"}
     assert long == caught_by_us | {"ShortInNotebooks"}
