@@ -6,7 +6,6 @@ the comment `# FAULT` at the line that each of the three ways must name.
 
 import builtins
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,16 +96,3 @@ def test_a_program_needs_each_of_its_barriers_and_fences(
     path.write_text(text, encoding="utf-8")
     assert run(way, path) is None
     assert re.search("(race|init): thread", capsys.readouterr().err)
-
-
-NOT_RUN = "both_engines.run_compiled = lambda *args, **options: ('', '')"
-
-
-@pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize(("planted", "outcome"), [("", "equal"), (NOT_RUN, "different")])
-def test_what_numbas_own_tests_compute_is_compared(planted: str, outcome: str) -> None:
-    """In a process of its own, as they replace parts of numba.cuda."""
-    text = f"from tests.simt import both_engines\n{planted}\nboth_engines.main(['test_idiv'])"
-    command = [sys.executable, "-c", text]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert f" 2 {outcome}\n" in done.stdout, done.stdout
