@@ -65,6 +65,7 @@ def test_a_random_program_computes_as_plain_python(seed: int, tmp_path: Path) ->
 NOT_RUN = "both_engines.run_compiled = lambda *args, **options: ('', '')"
 
 
+@pytest.mark.needs("POSIX")  # for the tests' time limit
 @pytest.mark.parametrize(("planted", "found"), [("", "equal"), (NOT_RUN, "different")])
 def test_what_numbas_own_tests_compute_is_compared(planted: str, found: str) -> None:
     """In a process of its own, as they replace parts of numba.cuda."""
