@@ -373,13 +373,15 @@ def widened(value: Value) -> Value:
     return plain(value if _has_float(dtype) else cast(value, wide))
 
 
-def truth(value: Value) -> Value:
-    """bool(value), for each lane."""
+def truth(value: object) -> Value:
+    """bool(value), for each lane; of a tuple, whether it has parts."""
+    if value is None or isinstance(value, tuple):
+        return bool(value)
     return cast(value, BOOL)
 
 
-def logical_not(value: Value) -> Value:
-    return plain(np.logical_not(value))
+def logical_not(value: object) -> Value:
+    return plain(np.logical_not(truth(value)))
 
 
 def merge(old: Value, new: Value, lanes: np.ndarray) -> np.ndarray:
@@ -463,11 +465,15 @@ def _float_type(*dtypes: np.dtype) -> np.dtype:
     return np.result_type(*(d if _is_float(d) else FLOAT64 for d in dtypes))
 
 
-def keeps_type(ufunc: Callable) -> Callable[..., Value]:
-    """A function of math: floats keep their type, integers become float64."""
+def keeps_type(ufunc: Callable, type_rule: Callable = _float_type) -> Callable[..., Value]:
+    """A function of math: floats keep their type, integers become float64. Of NumPy's functions,
+    which take one more argument for the result, with another rule."""
+    count = getattr(ufunc, "nin", None)
 
     def function(*values: Value) -> Value:
-        target = _float_type(*[dtype_of(v) for v in values])
+        if count not in (None, len(values)):
+            raise Misuse(f"{ufunc.__name__} was given {len(values)} numbers, and takes {count}")
+        target = type_rule(*[dtype_of(v) for v in values])
         return plain(cast(ufunc(*(cast(v, target) for v in values)), target))
 
     return function
@@ -537,4 +543,33 @@ MATH: dict[Callable, Callable[..., Value]] = {
     float: to_float,
     bool: truth,
     complex: to_complex,
+}
+
+
+# NumPy's functions of numbers -----------------------------------------------------------------
+
+
+def _numpys_type(*dtypes: np.dtype) -> np.dtype:
+    """Beside a float, an integer of any size takes the float's type."""
+    if FLOAT16 in dtypes:
+        raise Misuse("Numba compiles NumPy's functions for float32 and float64, not for float16")
+    return np.result_type(*([d for d in dtypes if _is_float(d)] or dtypes))
+
+
+def _numpys_float(*dtypes: np.dtype) -> np.dtype:
+    """The same for a function of floats: integers of at most 16 bits become float32."""
+    if any(map(_is_float, dtypes)):
+        return _numpys_type(*dtypes)
+    return FLOAT32 if all(dtype.itemsize < 4 for dtype in dtypes) else FLOAT64
+
+
+# All those of floats that Numba compiles for a GPU
+OF_FLOATS = (np.sin, np.cos, np.tan, np.arcsin, np.arccos, np.arctan, np.arctan2, np.hypot)
+OF_FLOATS += (np.sinh, np.cosh, np.tanh, np.arcsinh, np.arccosh, np.arctanh)
+OF_FLOATS += (np.log, np.log2, np.log10, np.degrees, np.radians, np.deg2rad, np.rad2deg)
+OF_NUMBERS = np.maximum, np.minimum, np.fmax, np.fmin
+MATH |= {
+    **{ufunc: keeps_type(ufunc, _numpys_float) for ufunc in OF_FLOATS},
+    **{ufunc: keeps_type(ufunc, _not_complex(_numpys_type)) for ufunc in OF_NUMBERS},
+    np.isnan: MATH[math.isnan],
 }

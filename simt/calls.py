@@ -1,6 +1,7 @@
 """Calls in a kernel: cuda.…, math.…, casts, device functions, arrays, twins."""
 
 import ast
+import math
 from collections.abc import Callable
 from functools import partial
 from inspect import signature
@@ -10,7 +11,7 @@ import numpy as np
 
 from simt.arithmetic import MATH, OPERATORS, Misuse, Value, cast, divmod_type, dtype_of, plain
 from simt.expressions import Expressions, Run
-from simt.intrinsics import ARRAYS, FUNCTIONS, INDEXED
+from simt.intrinsics import ARRAYS, FUNCTIONS, INDEXED, SPECIAL
 from simt.known import UNKNOWN
 from simt.lanes import Frame
 from simt.memory import Array
@@ -18,7 +19,7 @@ from simt.methods import METHODS
 from simt.names import cast_target, cuda_name, function_behind, names_of, plain_function
 from simt.records import item_type
 from simt.signatures import Type, as_declared, declared
-from simt.source import source_of
+from simt.source import Unsupported, source_of
 from simt.trace import NO_TURN
 from simt.tuples import as_vector, vector_type
 from simt.twins import TWINS, LaneAccess
@@ -58,11 +59,19 @@ class Calls(Expressions):
             self._check_ndim(node)
         if name in FUNCTIONS:
             return self._call_cuda(node, name)
-        return self._call_plain(node, callee, [self.translate(a) for a in node.args])
+        return self._call_plain(node, callee)
 
-    def _call_plain(self, node: ast.Call, callee: object, arguments: list[Run]) -> Run:
+    def _call_plain(self, node: ast.Call, callee: object) -> Run:
         """math.…, casts, Python's own functions, twins: of the values alone, or almost."""
-        if _hashable(callee):
+        dtype = cast_target(callee) if callable(callee) else None
+        vector = vector_type(callee)
+        is_known = _hashable(callee) and (callee in PLAIN or callee in TWINS)
+        if not is_known and dtype is None and not vector:
+            raise self._unknown_call(node, callee)
+        if callee is float and [str] == [type(text := self.constant(one)) for one in node.args]:
+            return lambda frame: float(text)
+        arguments = [self.translate(a) for a in node.args]
+        if is_known:
             if callee in COMPUTED:
                 function = COMPUTED[callee]
                 self._must_take(node, function)
@@ -75,19 +84,25 @@ class Calls(Expressions):
                 return lambda frame: twin(LaneAccess(frame, place), *[a(frame) for a in arguments])
             if callee is divmod and len(arguments) == 2:
                 return self._divmod(node, *arguments)
-        dtype = cast_target(callee)
         if dtype is not None and len(arguments) == 1:
             (value,) = arguments
             return lambda frame: cast(value(frame), dtype)
-        if vector := vector_type(callee):
+        if vector:
             return lambda frame: as_vector(vector, [a(frame) for a in arguments])
-        if isinstance(callee, FunctionType) and not callee.__module__.startswith("numba"):
-            raise self.source.unsupported(
-                node,
-                f"{ast.unparse(node.func)} is a plain Python function, which a kernel cannot call; "
-                "if it is yours, put @cuda.jit(device=True) above it",
+        raise self._unknown_call(node, callee)
+
+    def _unknown_call(self, node: ast.Call, callee: object) -> Unsupported:
+        text = ast.unparse(node.func)
+        if isinstance(callee, np.ufunc) and getattr(math, callee.__name__, None) in MATH:
+            why = f"Numba doesn't compile {text} for numbers: write math.{callee.__name__}"
+            return self.source.unsupported(node, why)
+        module = callee.__module__ if isinstance(callee, FunctionType) else "numba"
+        if not module.startswith(("numba", "numpy")):
+            why = f"{text} is a plain Python function, which a kernel cannot call"
+            return self.source.unsupported(
+                node, f"{why}; if it is yours, put @cuda.jit(device=True) above it"
             )
-        raise self.source.unknown(node, ast.unparse(node.func))
+        return self.source.unknown(node, text)
 
     def _call_method(self, node: ast.Call) -> Run:
         """array.view(dtype) and the like, of a value that the kernel computes."""
@@ -109,12 +124,12 @@ class Calls(Expressions):
         place = self.program.machine.add_place(self.source.site(node))
         function = FUNCTIONS[name]
         is_atomic, is_used = name.startswith("atomic."), node is not self.unused
-        if is_atomic and not is_used:
-            function = partial(function, is_used=False)
+        if is_atomic:
+            function = partial(function, is_used=is_used)
+        self._must_match(node, function)
         may_interact = is_atomic and is_used and not self._is_shared(node.args[0])
         self.program.called.add(f"used {name}" if may_interact else name)
-        if name not in INDEXED or len(node.args) < 2:
-            self._must_match(node, function)
+        if name not in INDEXED:
             arguments = [self.translate(a) for a in node.args]
             return lambda frame: function(frame, place, *[a(frame) for a in arguments])
         base, index = self.translate(node.args[0]), self.index(node.args[1])
@@ -133,7 +148,7 @@ class Calls(Expressions):
         try:
             takes.bind(None, None, *node.args)  # the first two are the frame and the place
         except TypeError:
-            names = ", ".join([*takes.parameters][2:])
+            names = ", ".join(n for n in [*takes.parameters][2:] if n != "is_used")
             why = f"{ast.unparse(node.func)} takes ({names})"
             raise self.source.unsupported(node, why) from None
 
@@ -216,7 +231,8 @@ class Calls(Expressions):
         return {
             name: value
             for name, value in found.items()
-            if callable(value) or (name in source.shapes and isinstance(value, int | tuple))
+            if (callable(value) and cuda_name(value) not in SPECIAL)
+            or (name in source.shapes and isinstance(value, int | tuple))
         }
 
     def _by_name(self, node: ast.Call, function: FunctionType) -> dict[str, ast.expr]:
@@ -245,7 +261,8 @@ class Calls(Expressions):
         by_name = dict(zip(("shape", "dtype", "alignment"), node.args, strict=False))
         by_name |= {keyword.arg: keyword.value for keyword in node.keywords}
         values = {key: self._array_argument(node, key, value) for key, value in by_name.items()}
-        if not {"shape", "dtype"} <= set(values) <= {"shape", "dtype", "alignment"}:
+        names = {"shape", "dtype", "alignment"}
+        if len(node.args) > 3 or not {"shape", "dtype"} <= set(values) <= names:
             raise self.source.unsupported(node, "an array takes shape, dtype and an alignment")
         shape, dtype = values["shape"], item_type(values["dtype"])
         if dtype is None:
@@ -318,3 +335,4 @@ def _printed(value: object, lane: int) -> str:
 
 
 COMPUTED: dict[Callable, Callable] = {**MATH, len: _length, tuple: _as_tuple}
+PLAIN = frozenset((*COMPUTED, *OPERATOR_NODES, divmod))

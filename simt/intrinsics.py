@@ -246,8 +246,8 @@ def _fence(scope: str) -> Callable:
     return lambda frame, place: frame.gang.fence(frame.lanes, scope)
 
 
-def _nothing(frame: Frame, place: int, *arguments: object) -> object:
-    """Sleep."""
+def nanosleep(frame: Frame, place: int, nanoseconds: Value) -> None:
+    """Time doesn't pass here."""
 
 
 ATOMICS: dict[str, Callable] = {
@@ -292,7 +292,7 @@ FUNCTIONS: dict[str, Callable] = {
     "const.array_like": lambda frame, place, array: array,
     "threadfence_block": _fence("block"),
     **dict.fromkeys(("threadfence", "threadfence_system"), _fence("grid")),
-    "nanosleep": _nothing,
+    "nanosleep": nanosleep,
     "selp": selp,
     "cbrt": lambda frame, place, value: keeps_type(np.cbrt)(value),
     "fma": fma,

@@ -125,6 +125,33 @@ def test_functions_of_math_keep_the_type_of_a_float(function, numba_typing) -> N
         assert ours(MATH[function], *[dtype] * count) == expected, dtype
 
 
+OF_NUMPY = [f for f in MATH if isinstance(f, np.ufunc)]
+
+
+@pytest.mark.parametrize("function", OF_NUMPY, ids=lambda ufunc: ufunc.__name__)
+def test_functions_of_numpy_have_numbas_types(function: np.ufunc, numba_typing) -> None:
+    for dtypes in product([d for d in DTYPES if d != np.float16], repeat=function.nin):
+        assert ours(MATH[function], *dtypes) == numba_typing(function, *dtypes), dtypes
+
+
+@pytest.mark.needs("numba-cuda")
+def test_numba_compiles_no_other_function_of_numpy_that_math_has() -> None:
+    from numba.cuda.ufuncs import get_ufunc_info
+
+    def compiles(function: np.ufunc) -> bool:
+        try:
+            return bool(get_ufunc_info(function))
+        except KeyError:
+            return False
+
+    ufuncs = {one for one in vars(np).values() if isinstance(one, np.ufunc)}
+    in_both = {one for one in ufuncs if getattr(math, one.__name__, None) in MATH}
+    assert {one for one in in_both if compiles(one)} <= set(OF_NUMPY)
+    assert all(map(compiles, OF_NUMPY))
+    assert np.exp in in_both - set(OF_NUMPY)
+    assert not compiles(np.exp)
+
+
 @pytest.mark.needs("numba-cuda")
 @pytest.mark.parametrize("name", ATOMICS)
 def test_atomics_take_the_arrays_that_numbas_take(name: str) -> None:
@@ -335,6 +362,18 @@ def test_remainders_and_quotients_of_floats_are_those_of_compiled_code(name: str
         a, b = PAIRS.T.astype(name)
     forms = ("a[t] % b[t]", "a[t] // b[t]", "divmod(a[t], b[t])[0]", "divmod(a[t], b[t])[1]")
     assert_same_bits({f"out[t] = {form}": np.zeros_like(a) for form in forms}, a=a, b=b)
+
+
+@pytest.mark.needs("numba-cuda")
+@pytest.mark.parametrize("types", ["float32 float32", "float64 float32", "int32 float32"])
+def test_the_larger_and_the_smaller_in_numpy_are_those_of_compiled_code(types: str) -> None:
+    with np.errstate(over="ignore"):
+        a, b = map(cast, PAIRS.T, map(np.dtype, types.split()))
+    forms = ("maximum", "minimum", "fmax", "fmin")
+    lines = {f"out[t] = np.{form}(a[t], b[t])": np.zeros(len(a)) for form in forms}
+    lines |= {"out[t] = np.isnan(a[t])": np.zeros(len(a), bool)}
+    for line, (simulated, compiled) in zip(lines, both(lines, a=a, b=b), strict=True):
+        np.testing.assert_array_equal(simulated, compiled, line)
 
 
 @pytest.mark.needs("numba-cuda")

@@ -181,6 +181,18 @@ each(
     | {"math.ldexp(x, 3)": lambda x, y: x * 8},
     rtol=1e-5,
 )
+each(
+    "functions_of_numpy",
+    (lambda rng: rng.uniform(0.1, 0.9, N).astype(np.float32), floats(), small()),
+    {
+        "np.arctan2(y, x)": lambda x, y, z: np.arctan2(wide(y), x),
+        "np.hypot(z, y)": lambda x, y, z: np.hypot(wide(y), z),
+        "np.sin(z)": lambda x, y, z: np.sin(wide(z)),
+        "np.log10(x) + np.radians(y)": lambda x, y, z: np.log10(x) + np.radians(y),
+        "np.maximum(np.minimum(y, 2 * x), z)": lambda x, y, z: np.maximum(np.fmin(y, 2 * x), z),
+    },
+    rtol=1e-5,
+)
 # Of one type, NaN loses; of a float and an integer, the first one is kept beside NaN.
 each(
     "not_a_number_infinity_smallest_and_largest",
