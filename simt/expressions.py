@@ -22,7 +22,7 @@ from simt.kernel_arguments import arrays_of, constant_array
 from simt.known import CAPTURED, UNKNOWN, Known
 from simt.lanes import NUMBERS, Frame, merged, same_kind
 from simt.memory import Array
-from simt.names import CUDA_MODULES, cuda_name, plain_function
+from simt.names import CUDA_MODULES, cast_target, cuda_name, plain_function
 from simt.source import Unsupported
 from simt.tuples import like
 from simt.views import partial_view
@@ -64,11 +64,14 @@ class Expressions(Known):
         if isinstance(value, tuple):
             parts = [self._fixed(node, part, f"{text}[{i}]") for i, part in enumerate(value)]
             return lambda frame: like(value, [part(frame) for part in parts])
+        if cuda_name(value) in SPECIAL:
+            return SPECIAL[cuda_name(value)]
         if cuda_name(value) in REGISTERS:
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
         if isinstance(numbers_of(value), np.ndarray):
             return self._global_array(node, text, value)
-        if plain_function(value) or isinstance(value, np.dtype):
+        is_type = not isinstance(value, str) and cast_target(value) is not None
+        if plain_function(value) or isinstance(value, np.dtype) or is_type:
             return lambda frame: value  # only calls and arrays can use it
         if callable(value):
             raise self.source.unsupported(node, f"{text} isn't called: write {text}(...)")
@@ -122,10 +125,7 @@ class Expressions(Known):
             # numba_cuda_mlir has None for cuda.laneid, so the name counts, too.
             if node.attr in SPECIAL and getattr(owner, "__name__", None) in CUDA_MODULES:
                 return SPECIAL[node.attr]
-            found = self.known(node)
-            if cuda_name(found) in SPECIAL:
-                return SPECIAL[cuda_name(found)]
-            return self._fixed(node, found)
+            return self._fixed(node, self.known(node))
         base, attr = self.translate(node.value), node.attr
         place = self.program.machine.add_place(self.source.site(node))
 
@@ -202,7 +202,11 @@ class Expressions(Known):
 
     def _on_compare(self, node: ast.Compare) -> Run:
         """a < b, or a < b < c, where only the lanes with a < b compute c."""
-        first, *rest = (self.translate(n) for n in (node.left, *node.comparators))
+        others = [
+            listed(other) if isinstance(op, ast.In | ast.NotIn) else other
+            for op, other in zip(node.ops, node.comparators, strict=True)
+        ]
+        first, *rest = (self.translate(n) for n in (node.left, *others))
         for op in node.ops:
             if type(op) not in arithmetic.OPERATORS and type(op) not in IDENTITY:
                 raise self.source.unknown(node)
@@ -270,12 +274,17 @@ class Expressions(Known):
     def _on_subscript(self, node: ast.Subscript) -> Run:
         base, index = self.translate(node.value), self.index(node.slice)
         place = self.program.machine.add_place(self.source.site(node))
-        slices = has_slices(node.slice)
+        slices, constant_slice = has_slices(node.slice), self._constant_slice(node.slice)
 
         def read(frame: Frame) -> object:
             thing = base(frame)
+            if isinstance(thing, tuple) and constant_slice:
+                return thing[constant_slice]
             indices = index(frame, thing)
             if isinstance(thing, tuple):
+                if slices:
+                    what = "of a tuple, only a slice between constants can be taken"
+                    raise self.source.unsupported(node, what)
                 try:
                     return _item_of_tuple(frame, thing, *indices)
                 except IndexError as error:
@@ -292,6 +301,13 @@ class Expressions(Known):
             return partial_view(frame, thing, indices, place)
 
         return read
+
+    def _constant_slice(self, node: ast.expr) -> slice | None:
+        """A slice between constants, the only kind that a tuple has."""
+        if not isinstance(node, ast.Slice):
+            return None
+        ends = [n and self.constant(n) for n in (node.lower, node.upper, node.step)]
+        return slice(*ends) if all(end is None or type(end) is int for end in ends) else None
 
     def too_many(self, node: ast.AST, array: Array, indices: tuple) -> Unsupported:
         return self.source.unsupported(
@@ -365,6 +381,12 @@ IDENTITY: dict[type, Callable] = {
     ast.In: _in,
     ast.NotIn: _not(_in),
 }
+
+
+def listed(node: ast.expr) -> ast.expr:
+    """A list after `in`: Python compiles a tuple there, so a kernel may have it."""
+    as_tuple = ast.Tuple(node.elts, ast.Load()) if isinstance(node, ast.List) else node
+    return ast.copy_location(as_tuple, node)
 
 
 def in_brackets(node: ast.expr) -> list[ast.expr]:

@@ -32,10 +32,10 @@ class Iterables(Calls):
         function = self.known(node.func) if isinstance(node, ast.Call) else UNKNOWN
         if function is range:
             return self._range(node)
-        if function is enumerate and 1 <= len(node.args) <= 2:
+        if function is enumerate and 1 <= len(node.args) <= 2 and not node.keywords:
             first = self.translate(node.args[1]) if len(node.args) == 2 else lambda frame: 0
             return _enumerated(self.iterable(node.args[0]), first)
-        if function is zip and node.args:
+        if function is zip and node.args and not node.keywords:
             return _zipped([self.iterable(argument) for argument in node.args])
         return self._items(node)
 
@@ -89,10 +89,15 @@ class Iterables(Calls):
             state[1] += 1
             if isinstance(found, tuple):
                 return found[at]
-            read = load if found.ndim == 1 and not found.dtype.names else partial_view
-            return read(frame, found, (at,), place)
+            return item_at(frame, found, at, place)
 
         return start, more, item
+
+
+def item_at(frame: Frame, array: Array, at: int, place: int) -> object:
+    """An item of an array with one axis, or a part of one with more."""
+    read = load if array.ndim == 1 and not array.dtype.names else partial_view
+    return read(frame, array, (at,), place)
 
 
 def _enumerated(parts: Iterable, first: Callable) -> Iterable:

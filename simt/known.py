@@ -11,7 +11,7 @@ from types import FunctionType, MappingProxyType
 
 import numpy as np
 
-from simt.intrinsics import REGISTERS
+from simt.intrinsics import REGISTERS, SPECIAL
 from simt.names import CUDA_MODULES, cuda_name, function_behind, with_halves
 from simt.source import Source
 
@@ -107,6 +107,9 @@ class Known:
                 return parts[index] if known else UNKNOWN
             case ast.Attribute(value=ast.Name(id=name), attr="dtype") if name in self.variables:
                 return self.program.dtypes.get((self.callee, name), UNKNOWN)
+            case ast.Attribute(value=ast.Attribute(attr="dtype") as owner, attr="type"):
+                dtype = self.constant(owner)
+                return dtype.type if isinstance(dtype, np.dtype) else UNKNOWN
         return self.known(node)
 
     def _outer(self, node: ast.AST, name: str) -> object:
@@ -120,6 +123,8 @@ class Known:
             with_halves(owner)
         found = getattr(owner, attr, UNKNOWN)
         if found is None and getattr(owner, "__name__", None) in CUDA_MODULES:
+            if attr in SPECIAL:  # numba_cuda_mlir has None for cuda.laneid
+                return UNKNOWN
             raise self.source.unsupported(node, f"{owner.__name__} has no {attr}")
         if found is not UNKNOWN:
             return found

@@ -18,8 +18,9 @@ from simt.access import load, store
 from simt.arithmetic import Value
 from simt.closures import Closures
 from simt.device_array import DeviceArray
-from simt.expressions import has_slices
+from simt.expressions import has_slices, listed
 from simt.intrinsics import ARRAYS
+from simt.iterables import item_at
 from simt.known import CAPTURED, UNKNOWN
 from simt.lanes import NUMBERS, RESULT, Frame
 from simt.memory import Array
@@ -83,6 +84,11 @@ class Raised(Exception):
 def _is_of_program(thing: object) -> bool:
     """Is it a function of the program's own?"""
     return plain_function(thing) is not None or isinstance(thing, FunctionType)
+
+
+def _has_items(frame: Frame, array: Array, count: int) -> bool:
+    """Has it so many items, or rows, in all active lanes?"""
+    return array.ndim > 0 and not frame.lanes.where(np.not_equal(array.shape[0], count)).count
 
 
 def is_stored(node: ast.AST) -> bool:
@@ -216,9 +222,13 @@ class Statements(Closures):
         raise self.source.unknown(node, f"{ast.unparse(node)} as a place to store into")
 
     def _unpack(self, node: ast.Tuple, targets: list) -> Callable[[Frame, object], None]:
+        count, place = len(targets), self.program.machine.add_place(self.source.site(node))
+
         def run(frame: Frame, value: object) -> None:
-            if not isinstance(value, tuple) or len(value) != len(targets):
-                raise self.source.unsupported(node, f"needs {len(targets)} values")
+            if isinstance(value, Array) and _has_items(frame, value, count):
+                value = tuple([item_at(frame, value, at, place) for at in range(count)])
+            if not isinstance(value, tuple) or len(value) != count:
+                raise self.source.unsupported(node, f"needs {count} values")
             for target, part in zip(targets, value, strict=True):
                 target(frame, part)
 
@@ -359,7 +369,7 @@ class Statements(Closures):
 
     def _do_for(self, node: ast.For) -> Step:
         """for name in range(...), a tuple, an array, or enumerate or zip of these"""
-        start, more, item = self.iterable(node.iter)
+        start, more, item = self.iterable(listed(node.iter))
         target, body = self._target(node.target), self.body(node.body)
 
         def turn(frame: Frame, state: object) -> None:

@@ -74,6 +74,24 @@ REFUSED = {
 }
 
 
+WORDS = {
+    "cuda.atomic.compare_and_swap(a, 0, 1, 2)": r"_swap takes \(array, expected, value\)",
+    "out[0] = cuda.atomic.add(a, 0, 1, True)": r"cuda.atomic.add takes \(array, index, value\)",
+    "cuda.nanosleep()": r"cuda.nanosleep takes \(nanoseconds\)",
+    "s = cuda.local.array(4, np.int32, 16, 2)": "an array takes shape, dtype and an alignment",
+    "for i, x in enumerate(a, start=1): out[0] = i": "only device functions take arguments by name",
+    "out[0] = float('one')": "could not convert string to float: 'one'",
+    "out[0] = len([1, 2])": "does not know a list",
+    "x = a.shape[t:]": "of a tuple, only a slice between constants can be taken",
+    "x, y, z = a": "needs 3 values",
+    "if not a: out[0] = 1": "the array a is not a number",
+    "out[0] = a.dtype(1)": "the simulator does not know a.dtype",
+    "out[0] = np.exp(t)": "Numba doesn't compile np.exp for numbers: write math.exp",
+    "out[0] = np.sin(t, out)": "sin was given 2 numbers, and takes 1",
+    "x = np.empty(10, np.int64)": "the simulator does not know np.empty",
+    "out[0] = np.maximum(np.float16(t), 1)": "for float32 and float64, not for float16",
+}
+REFUSED |= WORDS
 STORED = {
     "a[:] = a[::-1]": "only numbers can be stored, one or a tuple: to copy an array takes a loop",
     "a[0] = 1, 2": "only a number can be stored",

@@ -119,6 +119,39 @@ def index_outside_of_a_constant(a, out):
     out[cuda.threadIdx.x] = constant[1, cuda.threadIdx.x]  # FAULT
 
 
+@cuda.jit(device=True)
+def next_lane(lane):
+    return (lane + 1) % cuda.warpsize
+
+
+def _as_others_write(points, out):
+    count, size = points.shape
+    inner = (points[:, :2] % 3 != 1).sum()
+    return {1: [points.sum(axis=1).min(), inner, 10 * count + size, 0]}
+
+
+@example(1, 32, one_and_result((8, 3), 4), _as_others_write)
+@cuda.jit
+def as_others_write(points, out):
+    lane = cuda.laneid
+    shape = points.shape[-2:]
+    rows, columns = shape[::-1][:2][::-1]
+    if next_lane(lane) == 0 and next_lane(cuda.laneid):
+        out[3] = 1
+    if next_lane(lane) == 0:
+        lowest = float("inf")
+        for x, y, z in points:
+            lowest = min(lowest, x + y + z)
+            for number in (x, y):
+                if number % 3 in [0, 2] and number not in [-1, -2]:
+                    out[1] += 1
+        out[0] = points.dtype.type(lowest)
+        for step in [10, 1]:
+            out[2] += step * (rows if step == 10 else columns)
+        if not (rows, columns) or ():
+            out[3] = 2
+
+
 # Functions inside a kernel -----------------------------------------------------------------------
 
 
