@@ -65,7 +65,8 @@ class Expressions(Known):
             parts = [self._fixed(node, part, f"{text}[{i}]") for i, part in enumerate(value)]
             return lambda frame: like(value, [part(frame) for part in parts])
         if cuda_name(value) in SPECIAL:
-            return SPECIAL[cuda_name(value)]
+            why = f"Numba knows {text} only by its whole name, cuda.{cuda_name(value)}"
+            raise self.source.unsupported(node, why)
         if cuda_name(value) in REGISTERS:
             raise self.source.unsupported(node, f"{text} has parts: {text}.x, {text}.y, {text}.z")
         if isinstance(numbers_of(value), np.ndarray):
@@ -125,7 +126,10 @@ class Expressions(Known):
             # numba_cuda_mlir has None for cuda.laneid, so the name counts, too.
             if node.attr in SPECIAL and getattr(owner, "__name__", None) in CUDA_MODULES:
                 return SPECIAL[node.attr]
-            return self._fixed(node, self.known(node))
+            found = self.known(node)
+            if cuda_name(found) in SPECIAL:
+                return SPECIAL[cuda_name(found)]
+            return self._fixed(node, found)
         base, attr = self.translate(node.value), node.attr
         place = self.program.machine.add_place(self.source.site(node))
 

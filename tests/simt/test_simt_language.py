@@ -77,6 +77,7 @@ REFUSED = {
 WORDS = {
     "cuda.atomic.compare_and_swap(a, 0, 1, 2)": r"_swap takes \(array, expected, value\)",
     "out[0] = cuda.atomic.add(a, 0, 1, True)": r"cuda.atomic.add takes \(array, index, value\)",
+    "out[0] = LANE": "Numba knows LANE only by its whole name, cuda.laneid",
     "cuda.nanosleep()": r"cuda.nanosleep takes \(nanoseconds\)",
     "s = cuda.local.array(4, np.int32, 16, 2)": "an array takes shape, dtype and an alignment",
     "for i, x in enumerate(a, start=1): out[0] = i": "only device functions take arguments by name",
@@ -119,7 +120,7 @@ REFUSED |= INSIDE
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_refused_is_named(text: str) -> None:
     with pytest.raises(Unsupported, match=REFUSED[text]):
-        launch(kernel("out, a", text), 1, 32, np.zeros(1), np.zeros(4, np.int32))
+        launch(kernel("out, a", text, LANE=cuda.laneid), 1, 32, np.zeros(1), np.zeros(4, np.int32))
 
 
 def test_arrays_in_a_tuple_are_written_and_restored_like_others() -> None:
