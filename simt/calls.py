@@ -74,7 +74,7 @@ class Calls(Expressions):
         if is_known:
             if callee in COMPUTED:
                 function = COMPUTED[callee]
-                self._must_take(node, function)
+                self._must_match(node, function, 0)
                 return lambda frame: function(*[a(frame) for a in arguments])
             if callee in OPERATOR_NODES and len(arguments) == 2:
                 return self.operation(node, OPERATOR_NODES[callee], *arguments)
@@ -96,12 +96,10 @@ class Calls(Expressions):
         if isinstance(callee, np.ufunc) and getattr(math, callee.__name__, None) in MATH:
             why = f"Numba doesn't compile {text} for numbers: write math.{callee.__name__}"
             return self.source.unsupported(node, why)
-        module = callee.__module__ if isinstance(callee, FunctionType) else "numba"
-        if not module.startswith(("numba", "numpy")):
+        if isinstance(callee, FunctionType) and not callee.__module__.startswith("numba"):
             why = f"{text} is a plain Python function, which a kernel cannot call"
-            return self.source.unsupported(
-                node, f"{why}; if it is yours, put @cuda.jit(device=True) above it"
-            )
+            hint = "if it is yours, put @cuda.jit(device=True) above it"
+            return self.source.unsupported(node, f"{why}; {hint}")
         return self.source.unknown(node, text)
 
     def _call_method(self, node: ast.Call) -> Run:
@@ -110,7 +108,7 @@ class Calls(Expressions):
         if not is_known or node.keywords:
             raise self.source.unknown(node)
         method = METHODS[node.func.attr]
-        self._must_match(node, partial(method, None))
+        self._must_match(node, method, 3)
         owner = self.translate(node.func.value)
         place = self.program.machine.add_place(self.source.site(node))
         types = [cast_target(self.constant(a)) for a in node.args]
@@ -126,7 +124,7 @@ class Calls(Expressions):
         is_atomic, is_used = name.startswith("atomic."), node is not self.unused
         if is_atomic:
             function = partial(function, is_used=is_used)
-        self._must_match(node, function)
+        self._must_match(node, function, 2)
         may_interact = is_atomic and is_used and not self._is_shared(node.args[0])
         self.program.called.add(f"used {name}" if may_interact else name)
         if name not in INDEXED:
@@ -143,12 +141,13 @@ class Calls(Expressions):
 
         return atomic
 
-    def _must_match(self, node: ast.Call, function: Callable) -> None:
+    def _must_match(self, node: ast.Call, function: Callable, before: int) -> None:
+        """before  how many arguments come before the kernel's own: the frame, the place"""
         takes = signature(function)
         try:
-            takes.bind(None, None, *node.args)  # the first two are the frame and the place
+            takes.bind(*[None] * before, *node.args)
         except TypeError:
-            names = ", ".join(n for n in [*takes.parameters][2:] if n != "is_used")
+            names = ", ".join(n for n in [*takes.parameters][before:] if n != "is_used")
             why = f"{ast.unparse(node.func)} takes ({names})"
             raise self.source.unsupported(node, why) from None
 
@@ -189,15 +188,6 @@ class Calls(Expressions):
             return floor(frame, a, b), rest(frame, a, b)
 
         return run
-
-    def _must_take(self, node: ast.Call, function: object) -> None:
-        """Numba accepts fewer arguments than Python for some of Python's functions."""
-        try:
-            signature(function).bind(*node.args)
-        except TypeError:
-            count = "1 argument" if len(node.args) == 1 else f"{len(node.args)} arguments"
-            why = f"{ast.unparse(node)}: it can't take {count} here"
-            raise self.source.unsupported(node, why) from None
 
     def _call_device_function(self, node: ast.Call, callee: Callable) -> Run:
         by_name = self._by_name(node, function_behind(callee))
