@@ -282,10 +282,10 @@ class Expressions(Known):
 
         def read(frame: Frame) -> object:
             thing = base(frame)
-            if isinstance(thing, tuple) and constant_slice:
-                return thing[constant_slice]
             indices = index(frame, thing)
             if isinstance(thing, tuple):
+                if constant_slice:
+                    return thing[constant_slice]
                 if slices:
                     what = "of a tuple, only a slice between constants can be taken"
                     raise self.source.unsupported(node, what)
