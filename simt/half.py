@@ -5,14 +5,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simt.arithmetic import BOOL, FLOAT16, FLOAT64, Value, cast, plain
+from simt.arithmetic import BOOL, FLOAT16, FLOAT64, Misuse, Value, cast, plain
 from simt.lanes import Frame
 
 
 def _of_halves(function: Callable, result: np.dtype) -> Callable:
     """Computed in float64, where sums and products of halves are exact."""
 
+    count = getattr(function, "nin", None)  # NumPy would take one more, for the result
+
     def apply(frame: Frame, place: int, *values: Value) -> Value:
+        if count not in (None, len(values)):
+            raise Misuse(f"this function of cuda.fp16 was given {len(values)} numbers, not {count}")
         wide = [cast(cast(value, FLOAT16), FLOAT64) for value in values]
         return plain(cast(plain(np.asarray(function(*wide))[()]), result))
 

@@ -87,6 +87,7 @@ WORDS = {
     "x, y, z = a": "needs 3 values",
     "if not a: out[0] = 1": "the array a is not a number",
     "out[0] = a.dtype(1)": "the simulator does not know a.dtype",
+    "out[0] = cuda.fp16.hsin(t, t)": "cuda.fp16 was given 2 numbers, not 1",
     "out[0] = np.exp(t)": "Numba doesn't compile np.exp for numbers: write math.exp",
     "out[0] = np.sin(t, out)": "sin was given 2 numbers, and takes 1",
     "x = np.empty(10, np.int64)": "the simulator does not know np.empty",
