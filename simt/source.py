@@ -21,7 +21,7 @@ MARK = re.compile(r"\s*# (mark: \w+)$")
 # What Python compiles on its own, inside a function.
 COMPREHENSIONS = ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp
 CALLS_AND_ASSIGNMENTS = (
-    *(ast.Call, ast.For),
+    *(ast.Call, ast.For, ast.FunctionDef),
     *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr),
 )
 NESTED = ast.Lambda, ast.FunctionDef, ast.ClassDef, *COMPREHENSIONS

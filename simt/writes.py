@@ -55,6 +55,8 @@ class Writes:
 
         for node in source.calls_and_assignments:
             match node:
+                case ast.FunctionDef(name=name) if node is not source.tree:  # defined inside
+                    flows.append((name, frozenset().union(*map(_arrays, node.body))))
                 case ast.Assign(targets=targets, value=value):
                     for target in targets:
                         store(target, _arrays(value))
