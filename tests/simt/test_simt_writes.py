@@ -44,7 +44,7 @@ FUNCTIONS = {"put": put, "same": same, "either": either, "apply": apply}
         ("apply(put, a, b[0])\nc[0] = b[0]  # a function that is given may write", "abc"),
         ("cuda.atomic.add(a, 0, b[0])\nrow = c[0:2]\ncuda.atomic.max(row, 0, b[0])", "ac"),
         ("def row(i):\n    return a[i]\nr = row(t)\nr[0] = b[0] + c[0]", "a"),
-        ("def put_into(d):\n    d[0] = b[0]\nput_into(c)", "c"),
+        ("def put_into(d):\n    d[0] = b[0]\nput_into(c)  # one inside may hand out b", "bc"),
         ("s = cuda.shared.array(32, float32)\ns[t] = a[0] + b[0]\nc[t] = max(s[0], s[1])", "c"),
     ],
 )
