@@ -66,15 +66,14 @@ def load_vector(
         # Aligned vectors are rows of flat.
         rows = array.flat[: len(array.flat) // count * count].reshape(-1, count)
         found = rows[array.places(items, lanes) >> count.bit_length() - 1]
-        if lanes.everyone:
-            return tuple(np.ascontiguousarray(found.T))
-        result = np.zeros((frame.gang.width, count), array.dtype)
-        result[lanes.numbers] = found
-        return tuple(np.ascontiguousarray(result.T))
-    result = np.zeros((count, frame.gang.width), array.dtype)
-    for i in range(count):
-        result[i, lanes.numbers] = array.flat[array.places(items + i, lanes)]
-    return tuple(result)
+    else:
+        each = [array.flat[array.places(items + i, lanes)] for i in range(count)]
+        found = np.stack(each, axis=-1)
+    if lanes.everyone:
+        return tuple(np.ascontiguousarray(found.T))
+    result = np.zeros((frame.gang.width, count), array.dtype)
+    result[lanes.numbers] = found
+    return tuple(np.ascontiguousarray(result.T))
 
 
 def store_vector(
@@ -108,7 +107,10 @@ def locate(
             continue
         index = _as_integer(index, array)
         if checked:
-            lanes = _inside(frame, array, indices, axis, index, lanes, place, kind)
+            outside = lanes.where(np.less(index, 0) | np.greater_equal(index, array.shape[axis]))
+            if outside.count:
+                _report_outside(frame, array, indices, outside, place, kind)
+            lanes = lanes.minus(outside)
         else:
             index = _from_start(index, array.shape[axis])
         items = items + index * array.strides[axis]
@@ -163,31 +165,6 @@ def _is_plain(index: Value) -> bool:
     return type(index) is int or (type(index) is np.ndarray and index.dtype is INT64)
 
 
-def _inside(
-    frame: Frame,
-    array: Array,
-    indices: tuple[Value, ...],
-    axis: int,
-    index: int | np.ndarray,
-    lanes: Lanes,
-    place: int,
-    kind: str,
-) -> Lanes:
-    """The lanes whose index is inside the array along this axis; the others are reported."""
-    size = array.shape[axis]
-    if type(index) is int and type(size) is int:
-        if 0 <= index < size:
-            return lanes
-        outside = lanes
-    else:
-        outside = lanes.where((index < 0) | (index >= size))
-        if not outside.count:
-            return lanes
-    if outside.count:
-        _report_outside(frame, array, indices, outside, place, kind)
-    return lanes.minus(outside)
-
-
 def _report_outside(
     frame: Frame, array: Array, indices: tuple[Value, ...], outside: Lanes, place: int, kind: str
 ) -> None:
@@ -204,10 +181,13 @@ def _item(array: Array, index: tuple[int, ...]) -> str:
     return f"{array.name}[{', '.join(map(str, index))}]" if index else array.name
 
 
-def _owner(array: Array, item: int) -> tuple[Array, int]:
-    """The array that an item belongs to, and which item it is; of a field, those of its record."""
+def _owner(array: Array, item: int, lane: int) -> tuple[Array, tuple[int, ...]]:
+    """The array that an item belongs to, and its index there; of a field, those of its record."""
     whole = array.whole if array.fields else array
-    return whole, (array.phase + item * array.step - whole.phase) // whole.step
+    item = (array.phase + item * array.step - whole.phase) // whole.step
+    shape = tuple(_of_lane(size, lane) for size in whole.shape)
+    found = index_of(np.asarray(item - _of_lane(whole.start, lane)), shape, whole.strides)
+    return whole, tuple(map(int, found))
 
 
 def _of_lane(value: Value, lane: int) -> int:
@@ -252,20 +232,14 @@ def aligned_lanes(
     """The lanes whose access begins at a multiple of its size; the others are reported."""
     # Local memory holds the arrays of the lanes one after another, each as long as the first.
     own = 0 if array.lane is None else array.lane * (len(array.flat) // len(array.lane))
-    addresses = array.addresses(items + own)
-    crooked = lanes.where(addresses % size != 0)
+    past = array.addresses(items + own) % size
+    crooked = lanes.where(past != 0)
     if crooked.count:
-        _report_misaligned(frame, array, addresses, size, crooked.numbers[0], place, kind)
+        lane = crooked.numbers[0]
+        where = f"misaligned: {past[lane]} bytes past a multiple of {size}"
+        what = f"{DOES[kind]} {size} bytes of {array.name}, {where}"
+        frame.gang.find("memory", place, lane, what, array=array.name)
     return lanes.minus(crooked)
-
-
-def _report_misaligned(
-    frame: Frame, array: Array, addresses: np.ndarray, size: int, lane: int, place: int, kind: str
-) -> None:
-    past = addresses[lane] % size
-    what = f"{DOES[kind]} {size} bytes of {array.name}, misaligned"
-    where = f"{past} bytes past a multiple of {size}"
-    frame.gang.find("memory", place, lane, f"{what}: {where}", array=array.name)
 
 
 def touched(
@@ -352,20 +326,12 @@ def _must_be_in_memory(
 
 def _report_unwritten(frame: Frame, array: Array, thread: int, item: int, place: int) -> None:
     lane = thread - frame.gang.first
-    whole, item = _owner(array, item)
-    index = _index_of(whole, item, lane)
+    whole, index = _owner(array, item, lane)
     shape = tuple(_of_lane(size, lane) for size in whole.shape)
     where = f"{_item(whole, index)}{array.fields} in {array.memory.space} memory"
     what = f"reads {where}, which was never written"
     more = {"array": whole.name, "index": index, "shape": shape}
     frame.gang.find("init", place, lane, what, **more)
-
-
-def _index_of(array: Array, item: int, lane: int) -> tuple[int, ...]:
-    """The index of an item within its array."""
-    items = np.asarray(item - _of_lane(array.start, lane))
-    shape = tuple(_of_lane(size, lane) for size in array.shape)
-    return tuple(int(i) for i in index_of(items, shape, array.strides))
 
 
 def _report_race(frame: Frame, array: Array, conflict: Conflict, kind: str, place: int) -> None:
@@ -377,8 +343,7 @@ def _report_race(frame: Frame, array: Array, conflict: Conflict, kind: str, plac
     other_block = machine.block_of(before)
     same = other_block == gang.block.index
     who = machine.thread_name(other) + ("" if same else f" of {machine.block_name(other_block)}")
-    whole, item = _owner(array, array.item_of(cell))
-    index = _index_of(whole, item, lane)
+    whole, index = _owner(array, array.item_of(cell), lane)
     what = (
         f"{DOES[kind]} {_item(whole, index)}{array.fields}, which {who} {DID[other_kind]} "
         f"({other_site.text}, line {other_site.line}): "

@@ -31,14 +31,14 @@ from functools import partial
 
 import numpy as np
 
-from simt.access import touched
+from simt.access import Items, touched
 from simt.arithmetic import Misuse
-from simt.blocks import Body, Gang
+from simt.blocks import Body, Gang, SharedMemory
 from simt.gpus import WARP_SIZE
 from simt.intrinsics import FENCES, UFUNCS
 from simt.lanes import Frame, Lanes
-from simt.machine import CHECKS, Machine, SharedSpec
-from simt.memory import LARGEST_ITEM, Array, Memory, aligned, contiguous
+from simt.machine import CHECKS, Machine
+from simt.memory import Array, Memory
 from simt.races import RACES_WITH
 from simt.snapshots import Index
 from simt.source import Unsupported
@@ -57,40 +57,18 @@ class Fallback(Exception):
     """The thread blocks must run one after another to settle something."""
 
 
-class BatchedBlocks:
+class BatchedBlocks(SharedMemory):
     """Takes the place of a Block for the threads of a wide gang.
 
-    index   x, y, z of each lane's thread block, [width] each
-    shared  place -> the arrays of all thread blocks, one after another in one Memory
+    index  x, y, z of each lane's thread block, [width] each
     """
 
     recorder = None
 
     def __init__(self, machine: Machine, indices: Sequence[Index]) -> None:
-        self.machine, self.indices, self.num_blocks = machine, indices, len(indices)
+        super().__init__(machine, len(indices))
+        self.indices = indices
         self.index = tuple(np.repeat(np.array(indices, np.int32).T, machine.num_threads, axis=1))
-        self.shared: dict[int, Array] = {}
-        self.dynamic = self._memory(
-            machine.shared_bytes, aligned(machine.static_bytes, LARGEST_ITEM)
-        )
-
-    def _memory(self, num_bytes: int, address: int) -> Memory:
-        """Shared memory for one array in every thread block, with the alignment unchanged."""
-        data = np.zeros(self.num_blocks * aligned(num_bytes, LARGEST_ITEM), np.uint8)
-        return Memory(data, "shared", address, written=False)
-
-    def shared_array(self, place: int, spec: SharedSpec) -> Array:
-        """The shared array of one place in the kernel; each block's starts at a different item."""
-        if place not in self.shared:
-            dtype, shape, memory = spec.dtype, spec.shape, self.dynamic
-            if spec.is_dynamic:
-                shape = (self.machine.shared_bytes // dtype.itemsize,)
-            else:
-                memory = self._memory(spec.num_bytes, spec.address)
-            items = len(memory.data) // self.num_blocks // dtype.itemsize
-            start = np.repeat(np.arange(self.num_blocks) * items, self.machine.num_threads)
-            self.shared[place] = Array(memory, dtype, shape, contiguous(shape), start, spec.name)
-        return self.shared[place]
 
 
 class WideGang(Gang):
@@ -195,7 +173,7 @@ class WideGang(Gang):
         memory.latest[kind] = max(self.high, memory.latest.get(kind, 0))
 
     def _fall_back_on_races(
-        self, before: np.ndarray, now: np.ndarray, floor: int | np.ndarray, is_global: bool
+        self, before: np.ndarray, now: np.ndarray, floor: Items, is_global: bool
     ) -> None:
         """Was there another thread in this interval, or one of another thread block?"""
         race = (before != now) & (before >= floor)
@@ -208,12 +186,7 @@ class WideGang(Gang):
 
 
 def _note(
-    memory: Memory,
-    kind: str,
-    cells: np.ndarray,
-    now: np.ndarray,
-    floor: int | np.ndarray,
-    step: int,
+    memory: Memory, kind: str, cells: np.ndarray, now: np.ndarray, floor: Items, step: int
 ) -> None:
     """A read, or an atomic operation, with what WideGang had when it came."""
     (last,) = memory.noted(kind, 1)

@@ -25,16 +25,44 @@ from simt.trace import Way
 Body = Callable[[Frame], None]
 
 
-class Block:
+class SharedMemory:
+    """The shared memory of one thread block, or of several.
+
+    shared  place in the kernel -> the arrays of all thread blocks, one after another in one Memory
+    """
+
+    def __init__(self, machine: Machine, num_blocks: int = 1) -> None:
+        self.machine, self.num_blocks = machine, num_blocks
+        self.shared: dict[int, Array] = {}
+        address = aligned(machine.static_bytes, LARGEST_ITEM)  # it follows the static arrays
+        self.dynamic = self._memory(machine.shared_bytes, address)
+
+    def _memory(self, num_bytes: int, address: int) -> Memory:
+        each = num_bytes if self.num_blocks == 1 else aligned(num_bytes, LARGEST_ITEM)
+        data = np.zeros(self.num_blocks * each, np.uint8)
+        return Memory(data, "shared", address, written=not self.machine.init)
+
+    def shared_array(self, place: int, spec: SharedSpec) -> Array:
+        """The shared array of one place in the kernel, the same for all threads of a block."""
+        if place not in self.shared:
+            dtype, shape, memory = spec.dtype, spec.shape, self.dynamic
+            if spec.is_dynamic:
+                shape = (self.machine.shared_bytes // dtype.itemsize,)
+            else:
+                memory = self._memory(spec.num_bytes, spec.address)
+            starts = np.arange(self.num_blocks) * (len(memory.data) // self.num_blocks)
+            starts = starts // dtype.itemsize
+            start = 0 if self.num_blocks == 1 else np.repeat(starts, self.machine.num_threads)
+            self.shared[place] = Array(memory, dtype, shape, contiguous(shape), start, spec.name)
+        return self.shared[place]
+
+
+class Block(SharedMemory):
     """One thread block: its threads, its shared memory, its barriers."""
 
     def __init__(self, machine: Machine, index: tuple[int, int, int]) -> None:
-        self.machine, self.index = machine, index
-        self.ordering = machine.new_ordering(index)
-        self.shared: dict[int, Array] = {}
-        dynamic = np.zeros(machine.shared_bytes, np.uint8)
-        address = aligned(machine.static_bytes, LARGEST_ITEM)  # it follows the static arrays
-        self.dynamic = Memory(dynamic, "shared", address, written=not machine.init)
+        super().__init__(machine)
+        self.index = index
         self.votes: tuple[int, int] = (0, 0)
         self.gangs: list[Gang] = []
         traced = machine.recorder is not None and index in machine.recorder.blocks
@@ -49,10 +77,9 @@ class Block:
         """
         machine = self.machine
         machine.turns = self.turns
+        self.ordering = machine.new_ordering(self.index)
         if self.steps is None:
             self.steps = self._steps(body, arguments)
-        else:
-            self.ordering = machine.new_ordering(self.index)
         waits = next(self.steps, False)
         self.turns = machine.turns
         machine.block_has_ended(self.ordering)
@@ -105,19 +132,6 @@ class Block:
         what = f"waits at one barrier and {self.machine.thread_name(other)} at another"
         more = {"other_site": places[b.waits_at], "other_block": self.index, "other_thread": other}
         a.find("sync", a.waits_at, a.waiting, what, **more)
-
-    def shared_array(self, place: int, spec: SharedSpec) -> Array:
-        """The shared array of one place in the kernel, the same for all threads."""
-        if place not in self.shared:
-            dtype, shape, memory = spec.dtype, spec.shape, self.dynamic
-            if spec.is_dynamic:
-                shape = (len(memory.data) // dtype.itemsize,)
-            else:
-                data = np.zeros(spec.num_bytes, np.uint8)
-                written = not self.machine.init
-                memory = Memory(data, "shared", spec.address, written)
-            self.shared[place] = Array(memory, dtype, shape, contiguous(shape), 0, spec.name)
-        return self.shared[place]
 
 
 class Gang:

@@ -24,15 +24,13 @@ class Closures(Iterables):
         if any(isinstance(one, NESTED) for one in inside):
             raise self.source.unknown(node, f"a function inside {name}")
         code = next(code for code in self.function.__code__.co_consts if _is_of(code, name, node))
-        inner = FunctionType(code, self.function.__globals__, code.co_name, None, self._cells(code))
+        cells = tuple(CellType(self.enclosed.get(name, CAPTURED)) for name in code.co_freevars)
+        inner = FunctionType(code, self.function.__globals__, code.co_name, None, cells)
         defaults = tuple(self.constant(default) for default in node.args.defaults)
         if UNKNOWN in defaults:
             raise self.source.unknown(node, f"a default of {name} that isn't a constant")
         inner.__defaults__ = defaults
         self.inner[name] = inner
-
-    def _cells(self, code: CodeType) -> tuple[CellType, ...]:
-        return tuple(CellType(self.enclosed.get(name, CAPTURED)) for name in code.co_freevars)
 
 
 def _defines(node: ast.AST, name: str) -> bool:

@@ -77,7 +77,5 @@ def _number(value: object) -> object:
 
 
 def _in_words(indices: tuple) -> str:
-    words = []
-    for index in indices:
-        words.append(":" if type(index) is slice else str(index) if type(index) is int else "...")
+    words = (":" if type(i) is slice else str(i) if type(i) is int else "..." for i in indices)
     return ", ".join(words)
