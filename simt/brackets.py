@@ -4,9 +4,6 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-import numpy as np
-
-from simt.device_array import DeviceArray
 from simt.launch import launch
 from simt.private_names import CUDADispatcher, normalize_kernel_dimensions
 from simt.report import Report
@@ -30,7 +27,6 @@ def configure(
     def launched(*args: object) -> None:
         launcher, options = innermost()
         kernel.report = None
-        args = map(of_hint, args)
         start = launcher or launch
         kernel.report = start(kernel, grid, block, *args, shared_bytes=sharedmem, **options)
 
@@ -46,14 +42,6 @@ def forall(
     if ntasks < 1:
         return lambda *args: None
     return kernel[-(-ntasks // block), block, stream, sharedmem]
-
-
-def of_hint(argument: object) -> object:
-    """cuda.In, Out and InOut say what has to be copied: a kernel can't change what is only In."""
-    kind, value = type(argument).__name__, getattr(argument, "value", None)
-    if kind not in ("In", "Out", "InOut") or not isinstance(value, np.ndarray | DeviceArray):
-        return argument
-    return value.copy() if kind == "In" and isinstance(value, np.ndarray) else value
 
 
 def simulated_kernel(kernel: CUDADispatcher) -> CUDADispatcher:

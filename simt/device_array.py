@@ -8,7 +8,7 @@ Source: numba-cuda, cudadrv/devicearray.py.
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
-from types import EllipsisType
+from types import EllipsisType, SimpleNamespace
 from typing import NoReturn
 from weakref import WeakValueDictionary
 
@@ -158,14 +158,6 @@ class DeviceArray:
         hint = f": {HINT}, which has it" if hasattr(np.ndarray, name) else ""
         raise AttributeError(f"a device array has no {name}{hint}", name=name, obj=self)
 
-    def _no_arithmetic(self, *_: object) -> NoReturn:
-        raise TypeError(f"a device array can't be computed with outside of kernels: {HINT}")
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _no_arithmetic
-    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _no_arithmetic
-    __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __abs__ = _no_arithmetic
-    __lt__ = __le__ = __gt__ = __ge__ = _no_arithmetic
-
 
 class MappedArray(np.ndarray):
     """A mapped or managed array: host and device see the same bytes."""
@@ -185,14 +177,8 @@ def numbers_of(value: object) -> object:
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is None or interface["data"][0] not in HERE:
         return value
-    return np.asarray(_Foreign(interface, value))
-
-
-class _Foreign:
-    """Lets NumPy look at what another library's object wraps."""
-
-    def __init__(self, interface: dict[str, object], owner: object) -> None:
-        self.__array_interface__, self.owner = {**interface, "version": 3}, owner
+    interface = interface | {"version": 3}  # NumPy's, for what another library's object wraps
+    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=value))
 
 
 def must_match(mine: np.ndarray, other: np.ndarray | DeviceArray) -> None:
@@ -256,12 +242,9 @@ def to_device(
     return DeviceArray(np.array(array, subok=False), stream)
 
 
-def device_array(
-    shape: int | tuple[int, ...], dtype: object = np.float64, strides: object = None,
-    order: str = "C", stream: object = 0,
-) -> DeviceArray:  # fmt: skip
+def device_array(*arguments: object, stream: object = 0, **options: object) -> DeviceArray:
     """A new device array that holds nothing yet."""
-    return DeviceArray(unwritten_array(shape, dtype, strides, order), stream)
+    return DeviceArray(unwritten_array(*arguments, **options), stream)
 
 
 def unwritten_array(

@@ -46,31 +46,23 @@ def mapped_array(*arguments: object, **options: object) -> MappedArray:
     return unwritten_array(*arguments, **options).view(MappedArray)
 
 
-def auto_device(obj: object, stream: object = 0, copy: bool = True) -> tuple[DeviceArray, bool]:
-    is_there = isinstance(obj, DeviceArray)
-    return (obj if is_there else to_device(obj, copy=copy)), not is_there
-
-
-def device_memset(dst: DeviceArray, val: int, size: int, stream: object = 0) -> None:
-    """Sets the first `size` bytes."""
-    dst.ravel().view(np.uint8)[:size] = val
-
-
 def counted(kernel: Callable) -> AbstractContextManager:
     """Around what is no launch: the command, if it runs the program, counts it as one."""
     return getattr(innermost()[0], "counted", _nothing_around)(kernel)
+
+
+def _does_nothing(*arguments: object, **options: object) -> None:
+    pass
 
 
 class Stream:
     """Work is done when it is asked for, so there is nothing to wait for."""
 
     handle = 0
+    synchronize = _does_nothing
 
     def __int__(self) -> int:
         return 0
-
-    def synchronize(self) -> None:
-        pass
 
     @contextmanager
     def auto_synchronize(self) -> "Iterator[Stream]":
@@ -81,6 +73,8 @@ class Stream:
 
 
 class Event:
+    wait = synchronize = _does_nothing
+
     def __init__(self, timing: bool = True) -> None:
         self.time = 0.0
 
@@ -89,12 +83,6 @@ class Event:
 
     def query(self) -> bool:
         return True
-
-    def wait(self, stream: object = 0) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
 
     def elapsed_time(self, later: "Event") -> float:
         """Milliseconds on this computer, which say nothing about a GPU."""
@@ -115,15 +103,10 @@ class Device:
     MAX_GRID_DIM_X, MAX_GRID_DIM_Y, MAX_GRID_DIM_Z = 2**31 - 1, MAX_GRID_YZ, MAX_GRID_YZ
     MAX_SHARED_MEMORY_PER_BLOCK = 48 * 1024
     MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = MAX_SHARED
+    __exit__ = reset = _does_nothing
 
     def __enter__(self) -> "Device":
         return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def reset(self) -> None:
-        pass
 
     def get_primary_context(self) -> "Context":
         return CONTEXT
@@ -137,11 +120,7 @@ class Context:
 
     device = Device()
     deallocations: ClassVar[list] = []
-
-    def synchronize(self) -> None:
-        pass
-
-    reset = synchronize
+    synchronize = reset = _does_nothing
 
     def get_memory_info(self) -> MemoryInfo:
         return MemoryInfo(free=H100.dram_bytes, total=H100.dram_bytes)
@@ -176,10 +155,6 @@ class Reduce:
         return None
 
 
-def _does_nothing(*arguments: object, **options: object) -> None:
-    pass
-
-
 def _nothing_around(*arguments: object, **options: object) -> nullcontext:
     return nullcontext(arguments)
 
@@ -191,17 +166,13 @@ def detect() -> bool:
 
 CONTEXT = Context()
 HOST: dict[str, object] = {
-    "to_device": to_device,
-    "device_array": device_array,
+    **{one.__name__: one for one in (to_device, device_array, as_cuda_array, is_cuda_array)},
     "device_array_like": device_array_like,
     "pinned_array": unwritten_array,
     "pinned_array_like": like(unwritten_array),
     **dict.fromkeys(("mapped_array", "managed_array"), mapped_array),
     "mapped_array_like": like(mapped_array),
     "mapped": mapped,
-    "_auto_device": auto_device,
-    "as_cuda_array": as_cuda_array,
-    "is_cuda_array": is_cuda_array,
     **dict.fromkeys(("pinned", "profiling", "defer_cleanup"), _nothing_around),
     **dict.fromkeys(("synchronize", "close", "profile_start", "profile_stop"), _does_nothing),
     **dict.fromkeys(
@@ -224,12 +195,11 @@ HOST: dict[str, object] = {
 def our_names() -> dict[tuple[object, str], object]:
     """What to replace in numba.cuda and numba_cuda_mlir.cuda, as far as they are loaded, and by
     what: (where, name) -> the object."""
-    ours: dict[tuple[object, str], object] = {}
-    for module in loaded(*CUDA_MODULES, f"{SUCCESSOR}.numba_cuda"):
-        ours |= {(module, name): HOST[name] for name in HOST.keys() & vars(module).keys()}
-    for module in loaded("numba.cuda.cudadrv.driver", f"{SUCCESSOR}.numba_cuda.cudadrv.driver"):
-        ours[module, "device_memset"] = device_memset
-    return ours
+    return {
+        (module, name): HOST[name]
+        for module in loaded(*CUDA_MODULES, f"{SUCCESSOR}.numba_cuda")
+        for name in HOST.keys() & vars(module).keys()
+    }
 
 
 NAMES = Replaced()

@@ -33,8 +33,7 @@ def add(a, number):
 
 
 def test_every_name_of_the_host_is_numbas() -> None:
-    known = {name for name in HOST if hasattr(numba_cuda, name)}
-    assert HOST.keys() - known <= {"_auto_device"}
+    assert {name for name in HOST if not hasattr(numba_cuda, name)} == set()
 
 
 def test_a_program_with_device_arrays_streams_and_events() -> None:
@@ -83,10 +82,7 @@ def test_what_reaches_the_host_is_a_copy(copy: Callable) -> None:
 
 
 NOT_THERE = {
-    "there + 1": "a device array can't be computed with outside of kernels: copy_to_host() gives",
-    "2 * there": "can't be computed with",
-    "-there": "can't be computed with",
-    "there > 1": "can't be computed with",
+    "there + 1": "unsupported operand type(s) for +: 'DeviceArray' and 'int'",
     "there.sum()": "a device array has no sum: copy_to_host() gives a NumPy array, which has it",
     "there.astype(np.int32)": "has no astype",
     "there.fill(0)": "has no fill",
@@ -167,15 +163,6 @@ def test_host_and_device_share_a_mapped_array() -> None:
     assert type(mapped.copy_to_host()) is type(cuda.pinned_array(3)) is np.ndarray
 
 
-def test_memset_of_the_driver() -> None:
-    from numba.cuda.cudadrv import driver
-
-    there = cuda.to_device(A)
-    with simulated():
-        driver.device_memset(there, 0, 40)
-    assert np.flatnonzero(there)[0] == 10
-
-
 @pytest.mark.parametrize("other", [A.astype(np.float64), A[:50]])  # another type or shape
 def test_a_copy_between_arrays_that_do_not_match_is_refused(other: np.ndarray) -> None:
     there, error = cuda.to_device(A), ValueError if other.dtype == A.dtype else TypeError
@@ -235,6 +222,8 @@ def test_hints_say_what_a_kernel_may_change() -> None:
     add[4, 32](cuda.InOut(out), 1)
     assert np.array_equal(a, A)
     assert np.array_equal(out, 2 * A + 1)
+    with pytest.raises(SimtError, match=r"reads a\[0\] in global memory, which was never written"):
+        add[4, 32](cuda.Out(out), 1)
 
 
 def test_reduce_takes_a_function_of_two_numbers() -> None:
