@@ -97,21 +97,15 @@ def _whole(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def clamped(whole: np.ndarray, dtype: np.dtype, nan: int) -> np.ndarray:
     """Whole floats as integers: out of range becomes the nearest there is, NaN these bits. NumPy
     casts only what is in range: the rest would differ from one processor to another."""
-    lowest, highest = _limits(dtype)
-    below, above = whole < float(lowest), whole >= float(highest)
+    limits = np.iinfo(dtype)
+    below, above = whole < float(limits.min), whole >= float(limits.max)
     is_inside = ~(below | above | np.isnan(whole))
     if np.count_nonzero(is_inside) == whole.size:
         return whole.astype(dtype)
     inside = np.where(is_inside, whole, 0).astype(dtype)
-    limit = np.where(below, dtype.type(lowest), dtype.type(highest))
+    limit = np.where(below, dtype.type(limits.min), dtype.type(limits.max))
     found = np.where(below | above, limit, inside)
     return np.where(np.isnan(whole), np.array(nan, f"u{dtype.itemsize}").view(dtype), found)
-
-
-@cache
-def _limits(dtype: np.dtype) -> tuple[int, int]:
-    limits = np.iinfo(dtype)
-    return int(limits.min), int(limits.max)
 
 
 def _is_float(dtype: np.dtype) -> bool:
@@ -441,23 +435,9 @@ def absolute(value: Value) -> Value:
     return plain(np.absolute(cast(value, INT8) if dtype_of(value) == BOOL else value))
 
 
-def rounded(value: Value, digits: Value | None = None) -> Value:
-    """round(value), through float64, even an integer; round(value, digits), through an int64."""
-    wide = np.asarray(cast(value, FLOAT64))
-    if digits is None:
-        return plain(cast(np.rint(wide)[()], INT64))
-    if dtype_of(digits).kind not in "iu":
-        raise Misuse(f"round takes a number of digits, not a {dtype_of(digits)}")
-    digits = cast(digits, INT64)
-    beyond = np.where(np.greater(digits, 22), 1e22, 1.0)  # so that no factor is infinite
-    factor = power(10.0, np.abs(np.where(np.greater(digits, 22), np.subtract(digits, 22), digits)))
-    after = np.greater_equal(digits, 0)
-    scaled = np.where(after, wide * factor * beyond, wide / factor)
-    whole = cast(cast(np.rint(scaled), INT64), FLOAT64)
-    result = np.where(after, whole / beyond / factor, whole * factor)
-    kept = ~np.isfinite(wide) | (after & np.isinf(scaled))
-    dtype = arithmetic_type(dtype_of(value), FLOAT32)  # there is no form for halves
-    return plain(cast(np.where(kept, wide, result)[()], dtype))
+def rounded(value: Value) -> Value:
+    """round(value), through float64, even an integer."""
+    return cast(np.rint(cast(value, FLOAT64)), INT64)
 
 
 @cache
@@ -507,25 +487,16 @@ def _in_parts(ufunc: Callable) -> Callable[[Value], tuple[Value, Value]]:
 
 SAME_IN_NUMPY = (
     *("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan"),
-    *("sinh", "cosh", "tanh", "fabs", "fmod", "hypot", "copysign", "degrees", "radians"),
+    *("asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    *("exp2", "pow", "fabs", "fmod", "hypot", "copysign", "nextafter", "degrees", "radians"),
     *("floor", "ceil", "trunc"),  # they return floats, unlike Python's
 )
 MATH: dict[Callable, Callable[..., Value]] = {
     **{getattr(math, name): keeps_type(getattr(np, name)) for name in SAME_IN_NUMPY},
-    math.asin: keeps_type(np.arcsin),
-    math.acos: keeps_type(np.arccos),
-    math.atan: keeps_type(np.arctan),
-    math.atan2: keeps_type(np.arctan2),
-    math.asinh: keeps_type(np.arcsinh),
-    math.acosh: keeps_type(np.arccosh),
-    math.atanh: keeps_type(np.arctanh),
-    math.pow: keeps_type(np.power),
-    math.exp2: keeps_type(np.exp2),
     math.gamma: keeps_type(
         _one_by_one(lambda x: math.gamma(x) if x else math.copysign(math.inf, x))
     ),
     math.lgamma: keeps_type(_one_by_one(math.lgamma, math.inf)),
-    math.nextafter: keeps_type(np.nextafter),
     math.remainder: keeps_type(_one_by_one(math.remainder)),
     math.modf: _in_parts(np.modf),
     math.frexp: _in_parts(np.frexp),

@@ -8,14 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simt.arithmetic import Misuse, Value
-from simt.intrinsics import FUNCTIONS, Grid
+from simt.arithmetic import Misuse
+from simt.intrinsics import Grid
 from simt.lanes import Frame
 from simt.memory import Array, contiguous
-
-
-def bit_count(value: Value, frame: Frame, place: int) -> Value:
-    return FUNCTIONS["popc"](frame, place, value)
 
 
 def sync(grid: object, frame: Frame, place: int) -> None:
@@ -69,9 +65,4 @@ def _shape(array: object, frame: Frame, what: str) -> list[int]:
     return shape
 
 
-METHODS: dict[str, Callable] = {
-    "bit_count": bit_count,
-    "reshape": reshape,
-    "sync": sync,
-    "view": view,
-}
+METHODS: dict[str, Callable] = {"reshape": reshape, "sync": sync, "view": view}

@@ -65,11 +65,8 @@ def write(frame: Frame, array: Array, indices: tuple, value: object, place: int)
 
 
 def _chosen(frame: Frame, array: Array, indices: tuple, place: int) -> Array:
-    """A part of an array of records, or a field, by its name; a record's also by its number."""
-    names, key = array.dtype.names, indices[0]
-    if array.ndim == 0 and len(indices) == 1 and type(key) is int and 0 <= key < len(names):
-        key = names[key]
-    if isinstance(key, str):
+    """A part of an array of records, or a field, by its name."""
+    if isinstance(key := indices[0], str):
         field = _field(array, key)
         is_number = not (array.ndim or field.dtype.names)
         if is_number and (field.phase - array.phase) % field.dtype.alignment:

@@ -411,28 +411,6 @@ def test_round_of_an_integer_goes_through_float64() -> None:
     assert_same_bits(lines, a=numbers, b=numbers.view(np.uint64))
 
 
-@pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize("name", ["int8", "uint8", "int64", "float16", "float32", "float64"])
-def test_round_to_digits_gives_the_bits_of_compiled_code(name: str) -> None:
-    numbers = np.array([0.0, -0.0, 0.5, 2.5, 2.675, -2.675, 0.3425, 123.456, 1e4, -1e18, 9.3e18])
-    numbers = np.append(numbers, [np.inf, -np.inf, np.nan, 1e-30, 1e300])
-    if np.dtype(name).kind in "iu":
-        numbers = np.arange(16) * 7
-    digits = np.array([-30, -9, -2, -1, 0, 1, 2, 3, 7, 13, 22, 23, 30, 300])
-    with np.errstate(over="ignore"):
-        a, n = np.repeat(numbers.astype(name), len(digits)), np.tile(digits, len(numbers))
-    forms = ("round(a[t], n[t])", "round(a[t], np.uint8(n[t]))", "round(a[t], 2)")
-    assert_same_bits({f"out[t] = {form}": np.zeros(len(a)) for form in forms}, a=a, n=n)
-
-
-@pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
-def test_bit_count_is_that_of_compiled_code(name: str) -> None:
-    a = np.array([0, 1, 77, 255, -1, -5, 1 << 40]).astype(name)
-    lines = {"out[t] = a[t].bit_count() - 100": np.zeros(len(a))}
-    assert_same_bits(lines, a=a)
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_range_counts_in_numbas_types(count: int, numba_typing) -> None:
     for dtypes in product(DTYPES, repeat=count):

