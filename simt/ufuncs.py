@@ -14,20 +14,11 @@ import numpy as np
 from numba import cuda
 from numba.core.types import Array, Type, void
 
+from simt import private_names as numbas
 from simt.arguments import require_type
 from simt.brackets import simulated_kernel
 from simt.device_array import DeviceArray, as_cuda_array, device_array, is_cuda_array, to_device
 from simt.jit import remembering
-from simt.private_names import (
-    CUDAGeneralizedUFunc,
-    CUDAGUFuncCallSteps,
-    CUDAGUFuncVectorize,
-    CUDAUFuncDispatcher,
-    CUDAUFuncMechanism,
-    CUDAVectorize,
-    GUFuncEngine,
-    normalize_signature,
-)
 from simt.source import Unsupported, source_of
 from simt.successor_types import as_numbas
 
@@ -41,26 +32,24 @@ class OnDevice:
     allocate_device_array = staticmethod(device_array)
 
 
-class Call(OnDevice, CUDAUFuncMechanism):
+class Call(OnDevice, numbas.CUDAUFuncMechanism):
     """One call of a ufunc."""
 
     def _broadcast(self, arys: list[np.ndarray | DeviceArray]) -> list[np.ndarray | DeviceArray]:
         """Raises ValueError where Numba, without an error, repeats an array along wrong axes."""
         num_axes = max(array.ndim for array in arys)
-        for array in arys:
-            if array.ndim < num_axes and array.size > 1:
-                needed = (1,) * (num_axes - array.ndim) + array.shape
-                raise ValueError(
-                    f"an array {array.shape} meets one of {num_axes} dimensions, which Numba's "
-                    f"ufuncs for CUDA get wrong: reshape it to {needed}"
-                )
+        if any(array.ndim < num_axes and array.size > 1 for array in arys):
+            raise ValueError(
+                f"the arguments' shapes are {', '.join(str(array.shape) for array in arys)}, which "
+                f"Numba's ufuncs for CUDA get wrong: give each argument {num_axes} axes"
+            )
         return super()._broadcast(arys)
 
     def broadcast_device(self, ary: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
         return DeviceArray(np.broadcast_to(ary.array, shape))
 
 
-class Ufunc(CUDAUFuncDispatcher):
+class Ufunc(numbas.CUDAUFuncDispatcher):
     """What @vectorize makes: ufunc(a, b, out=…, stream=…) and ufunc.reduce(a)."""
 
     def __call__(self, *args: object, **kws: object) -> np.ndarray | DeviceArray:
@@ -72,11 +61,11 @@ class Ufunc(CUDAUFuncDispatcher):
         return super().reduce(to_device(arg), stream or no_stream)
 
 
-class GUfuncCall(OnDevice, CUDAGUFuncCallSteps):
+class GUfuncCall(OnDevice, numbas.CUDAGUFuncCallSteps):
     """One call of a generalized ufunc."""
 
 
-class GUfunc(CUDAGeneralizedUFunc):
+class GUfunc(numbas.CUDAGeneralizedUFunc):
     """What @guvectorize makes: gufunc(a, b, out=…, stream=…)."""
 
     _call_steps = GUfuncCall
@@ -88,14 +77,14 @@ class GUfunc(CUDAGeneralizedUFunc):
         return DeviceArray(np.broadcast_to(ary.array, newshape))
 
 
-class Vectorize(CUDAVectorize):
+class Vectorize(numbas.CUDAVectorize):
     """Makes a ufunc of a function, with a kernel for each signature.
 
     `simulate` gives its methods to Numba's class.
     """
 
     def add(self, sig: object = None) -> None:
-        types, result = normalize_signature(as_numbas(sig))
+        types, result = numbas.normalize_signature(as_numbas(sig))
         if result is None:
             raise Unsupported(
                 f"the simulator doesn't support the signature {sig} in @vectorize: begin it with "
@@ -110,11 +99,11 @@ class Vectorize(CUDAVectorize):
         return Ufunc(self.kernelmap, self.py_func)
 
 
-class GUVectorize(CUDAGUFuncVectorize):
+class GUVectorize(numbas.CUDAGUFuncVectorize):
     """The same for a function that gets parts of arrays, and writes its results into the last."""
 
     def add(self, sig: object = None) -> None:
-        types, result = normalize_signature(as_numbas(sig))
+        types, result = numbas.normalize_signature(as_numbas(sig))
         num_axes = [len(axes) for axes in (*self.inputsig, *self.outputsig)]
         if result not in (None, void) or not fit(types, num_axes, len(self.inputsig)):
             raise TypeError(
@@ -132,7 +121,8 @@ class GUVectorize(CUDAGUFuncVectorize):
         self.kernelmap[dtypes_of(ins)] = dtypes_of(outs), kernel
 
     def build_ufunc(self) -> GUfunc:
-        return GUfunc(self.kernelmap, GUFuncEngine(self.inputsig, self.outputsig), self.py_func)
+        engine = numbas.GUFuncEngine(self.inputsig, self.outputsig)
+        return GUfunc(self.kernelmap, engine, self.py_func)
 
 
 def fit(types: Sequence[Type], num_axes: Sequence[int], num_inputs: int) -> bool:

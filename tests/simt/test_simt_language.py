@@ -152,13 +152,6 @@ def test_endless_turns_are_counted_across_the_waits() -> None:
         launch(waits, 2, 32, np.zeros(1), max_turns=50)
 
 
-def test_a_block_that_ended_is_found_in_other_orders_of_blocks() -> None:
-    ends = kernel("", "if cuda.blockIdx.x:\n    cuda.cg.this_grid().sync()")
-    for order in ("together", "reverse"):
-        with pytest.raises(SimtError, match="thread block 0 never reaches: it has ended"):
-            launch(ends, 2, 32, order=order)
-
-
 doubled = cuda.jit(device=True)(
     lambda x: 2 * x if x > 3 else -x,
 )

@@ -1,7 +1,6 @@
 """@vectorize and @guvectorize for CUDA, against NumPy."""
 
 import re
-import sys
 from collections.abc import Callable
 
 import numba
@@ -173,12 +172,6 @@ def test_a_result_in_the_place_of_another_argument_is_a_race() -> None:
         half(there[:-1], there[1:], out=there[1:])
 
 
-def test_a_result_with_more_items_than_the_arguments_is_a_finding() -> None:
-    a = np.zeros(100, np.float32)
-    with pytest.raises(SimtError, match=r"memory: .* reads a0\[100\], out of bounds"):
-        half(cuda.to_device(a), a, out=cuda.device_array(101, np.float32))
-
-
 def test_ufuncs_of_one_name_have_kernels_of_their_own() -> None:
     def make(number: int) -> Callable:
         def added(a):
@@ -192,21 +185,6 @@ def test_ufuncs_of_one_name_have_kernels_of_their_own() -> None:
     assert source_of(first.py_func).lines == source_of(second.py_func).lines
 
 
-SCALE = 2
-
-
-def scaled_by_global(a):
-    return SCALE * a
-
-
-def test_a_global_is_frozen_when_the_ufunc_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    double = cuda.vectorize(["int32(int32)"])(scaled_by_global)
-    assert double(np.ones(3, np.int32))[0] == 2
-    monkeypatch.setattr(sys.modules[__name__], "SCALE", 3)
-    with pytest.raises(Unsupported, match="SCALE is 3, and was 2 when"):
-        double(np.ones(3, np.int32))
-
-
 def test_views_of_device_arrays_and_empty_arrays() -> None:
     there = cuda.to_device(np.arange(100, dtype=np.float32))
     assert np.array_equal(half(there[::2], there[1::2]), np.arange(0, 100, 2) * 1.5 + 0.5)
@@ -216,22 +194,16 @@ def test_views_of_device_arrays_and_empty_arrays() -> None:
 A = np.zeros((6, 5), np.float32)
 REFUSED = {
     # Numba compares axes from the first, and would use a[0][0] for all items.
-    "half(A, A[0])": "an array (5,) meets one of 2 dimensions, which Numba's ufuncs for CUDA get",
+    "half(A, A[0])": "the arguments' shapes are (6, 5), (5,), which Numba's ufuncs for CUDA get",
     "half(A.astype(int), A)": "No matching version",
-    "half(A, A[:5])": "failed to broadcast",
     "half(A)": "plus_half takes 3 arguments (a0, a1, out); it got 2",
-    "half(A[0, ::2], 1)": "obj isn't contiguous",
     "cuda.vectorize(['(f4,)'])(scaled)": "doesn't support the signature (f4,) in @vectorize",
     "cuda.vectorize(['f4(f4)'])(len)": "function is of type builtin_function_or_method",
     "cuda.vectorize(['f4(f4)'])(lambda x: x)": "The source of <lambda> cannot be read",
-    "cuda.vectorize(['f4(f4)'], fastmath=True)(len)": "does not support option: 'fastmath'",
-    "cuda.vectorize(scaled)": "unexpected keyword argument 'target'",
-    "cuda.guvectorize('(n)->()')(scaled)": "not supported: 'is_dynamic'",
     "cuda.guvectorize(['void(f4[:], f4)'], '(n)->()')(scaled)": "must have the arrays of (n)->()",
     "cuda.guvectorize(['void(f4[:])'], '(n)->()')(scaled)": "must have the arrays of (n)->()",
     "cuda.guvectorize(['f4(f4[:], f4[:])'], '(n)->()')(scaled)": "and no result",
     "cuda.guvectorize(['void(f4[:], f4[:,:])'], '(n)->(n)')(scaled)": "the arrays of (n)->(n)",
-    "matmul(A, A)": "mismatch",
     "matmul(A, A.T.copy(), out=cuda.device_array((6, 6)))": "a GPU would misread their bytes",
 }
 

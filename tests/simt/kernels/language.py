@@ -104,14 +104,6 @@ def loop_over_an_unwritten_array(a, out):
     out[cuda.threadIdx.x] = total
 
 
-@fault(1, 64, one_and_result(64), "race")
-@cuda.jit
-def difference_read_without_barrier(a, out):
-    t = cuda.threadIdx.x
-    cuda.atomic.sub(a, 0, 1)  # FIRST
-    out[t] = a[0]  # FAULT
-
-
 @fault(1, 32, one_and_result(32), "memory")
 @cuda.jit
 def index_outside_of_a_constant(a, out):
@@ -251,15 +243,6 @@ def named_tuples_and_vectors(line, arrays, out):
     chosen = other if i % 2 else vector
     out[i, 0] = line.slope * a[i] + line.offset + more[1] + UNIT.offset
     out[i, 1], out[i, 2], out[i, 3] = chosen.y, chosen.z, vector.w
-
-
-@fault(1, 64, lambda rng: ((np.zeros(64), np.zeros(64)),), "race")
-@cuda.jit
-def race_in_a_tuple(arrays):
-    a, b = arrays
-    i = cuda.grid(1)
-    a[i] = 1  # FIRST
-    b[i] = arrays[0][63 - i]  # FAULT
 
 
 # Methods -----------------------------------------------------------------------------------------
