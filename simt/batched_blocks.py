@@ -37,8 +37,8 @@ from simt.blocks import Body, Gang, SharedMemory
 from simt.gpus import WARP_SIZE
 from simt.intrinsics import FENCES, UFUNCS
 from simt.lanes import Frame, Lanes
-from simt.machine import CHECKS, Machine
-from simt.memory import Array, Memory
+from simt.machine import CHECKS, Machine, SharedSpec
+from simt.memory import LARGEST_ITEM, Array, Memory
 from simt.races import RACES_WITH
 from simt.snapshots import Index
 from simt.source import Unsupported
@@ -69,6 +69,11 @@ class BatchedBlocks(SharedMemory):
         super().__init__(machine, len(indices))
         self.indices = indices
         self.index = tuple(np.repeat(np.array(indices, np.int32).T, machine.num_threads, axis=1))
+
+    def shared_array(self, place: int, spec: SharedSpec) -> Array:
+        if spec.is_dynamic and LARGEST_ITEM % spec.dtype.itemsize:
+            raise Fallback  # a thread block's part needn't begin at a multiple of such records
+        return super().shared_array(place, spec)
 
 
 class WideGang(Gang):

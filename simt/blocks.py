@@ -50,8 +50,8 @@ class SharedMemory:
                 shape = (self.machine.shared_bytes // dtype.itemsize,)
             else:
                 memory = self._memory(spec.num_bytes, spec.address)
-            starts = np.arange(self.num_blocks) * (len(memory.data) // self.num_blocks)
-            starts = starts // dtype.itemsize
+            each = len(memory.data) // self.num_blocks // dtype.itemsize
+            starts = np.arange(self.num_blocks) * each
             start = 0 if self.num_blocks == 1 else np.repeat(starts, self.machine.num_threads)
             self.shared[place] = Array(memory, dtype, shape, contiguous(shape), start, spec.name)
         return self.shared[place]

@@ -144,6 +144,20 @@ def test_local_records_count_from_the_start_of_each_lane() -> None:
     assert {*trace.only(space="local").records.address} == {40 + 4, 12 + 4}
 
 
+def test_records_and_numbers_share_the_dynamic_memory_of_each_thread_block() -> None:
+    """Records of 12 bytes, of which no multiple begins where every thread block's 128 bytes do."""
+    body = """
+        r = cuda.shared.array(0, three)
+        s = cuda.shared.array(0, float32)
+        s[t] = cuda.grid(1)
+        cuda.syncthreads()
+        out[cuda.grid(1)] = r[0].z
+    """
+    out, three = np.zeros(192), np.dtype([(name, "f4") for name in "xyz"])
+    launch(kernel("out", body, three=three), 6, 32, out, shared_bytes=128)
+    np.testing.assert_array_equal(out, np.repeat(32 * np.arange(6) + 2, 32))
+
+
 def test_a_finding_names_the_record_and_its_field() -> None:
     body = "r = a[t // 2 + 3]\nr.v[t % 2] = 1\nr.box.high = 1"
     with pytest.raises(
