@@ -26,14 +26,7 @@ def fields_of(array: np.ndarray) -> list[np.ndarray]:
 LAYOUTS = [
     np.dtype([("a", "i1"), ("b", "f8"), ("c", "i2", (3,)), ("d", "u4")], align=True),
     np.dtype([("a", "i1"), ("b", "f8"), ("c", "i2", (3,)), ("d", "u4")]),
-    np.dtype(
-        {
-            "names": ["a", "b", "c"],
-            "formats": ["u8", "u4", "i2"],
-            "offsets": [0, 4, 6],
-            "itemsize": 12,
-        }
-    ),
+    np.dtype({"a": ("u8", 0), "b": ("u4", 2), "c": ("u4", 6), "d": ("i4", 8)}),
 ]
 
 

@@ -1,6 +1,7 @@
 """@vectorize and @guvectorize for CUDA, against NumPy."""
 
 import re
+import sys
 from collections.abc import Callable
 
 import numba
@@ -183,6 +184,20 @@ def test_ufuncs_of_one_name_have_kernels_of_their_own() -> None:
     assert [f(np.zeros(3, np.int32))[0] for f in (one, two, one)] == [1, 2, 1]
     (_, first), (_, second) = (next(iter(f.functions.values())) for f in (one, two))
     assert source_of(first.py_func).lines == source_of(second.py_func).lines
+
+
+SCALE = 2
+
+
+def scaled_by_global(a):
+    return SCALE * a
+
+
+def test_a_global_is_frozen_when_the_ufunc_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    double = cuda.vectorize(["int32(int32)"])(scaled_by_global)
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 3)
+    with pytest.raises(Unsupported, match="SCALE is 3, and was 2 when"):
+        double(np.ones(3, np.int32))
 
 
 def test_views_of_device_arrays_and_empty_arrays() -> None:

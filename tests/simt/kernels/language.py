@@ -80,17 +80,6 @@ if hasattr(cuda, "ldca"):  # numba-cuda has cache hints, Numba itself doesn't
         cuda.stcg(out, t, cuda.ldca(a, t))
 
 
-def matched(a, out):
-    return {1: [sum(1 << i for i, y in enumerate(a) if y == x) % 2**31 for x in a]}
-
-
-@example(1, 32, one_and_result(32), matched)
-@cuda.jit
-def lanes_with_the_same_value(a, out):
-    t = cuda.threadIdx.x
-    out[t] = cuda.match_any_sync(0xFFFFFFFF, a[t]) & 0x7FFFFFFF
-
-
 @fault(1, 32, one_and_result(32), "init")
 @cuda.jit
 def loop_over_an_unwritten_array(a, out):
@@ -282,9 +271,3 @@ def race_through_a_view(data, shorts, out):
     t = cuda.threadIdx.x
     data[t] = 1  # FIRST
     out[0, t] = data.view(np.uint32)[7]  # FAULT
-
-
-@fault(1, 32, bytes_and_shorts, "memory")
-@cuda.jit
-def index_outside_of_another_shape(data, shorts, out):
-    out[0, cuda.threadIdx.x] = shorts.reshape(2, 32)[1, cuda.threadIdx.x + 1]  # FAULT
