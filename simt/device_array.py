@@ -158,6 +158,14 @@ class DeviceArray:
         hint = f": {HINT}, which has it" if hasattr(np.ndarray, name) else ""
         raise AttributeError(f"a device array has no {name}{hint}", name=name, obj=self)
 
+    def _no_arithmetic(self, *_: object) -> NoReturn:
+        raise TypeError(f"a device array can't be computed with outside of kernels: {HINT}")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _no_arithmetic
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _no_arithmetic
+    __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __abs__ = _no_arithmetic
+    __lt__ = __le__ = __gt__ = __ge__ = _no_arithmetic
+
 
 class MappedArray(np.ndarray):
     """A mapped or managed array: host and device see the same bytes."""
@@ -242,9 +250,12 @@ def to_device(
     return DeviceArray(np.array(array, subok=False), stream)
 
 
-def device_array(*arguments: object, stream: object = 0, **options: object) -> DeviceArray:
+def device_array(
+    shape: int | tuple[int, ...], dtype: object = np.float64, strides: object = None,
+    order: str = "C", stream: object = 0,
+) -> DeviceArray:  # fmt: skip
     """A new device array that holds nothing yet."""
-    return DeviceArray(unwritten_array(*arguments, **options), stream)
+    return DeviceArray(unwritten_array(shape, dtype, strides, order), stream)
 
 
 def unwritten_array(

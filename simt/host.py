@@ -46,6 +46,11 @@ def mapped_array(*arguments: object, **options: object) -> MappedArray:
     return unwritten_array(*arguments, **options).view(MappedArray)
 
 
+def device_memset(dst: DeviceArray, val: int, size: int, stream: object = 0) -> None:
+    """Sets the first `size` bytes."""
+    dst.ravel().view(np.uint8)[:size] = val
+
+
 def counted(kernel: Callable) -> AbstractContextManager:
     """Around what is no launch: the command, if it runs the program, counts it as one."""
     return getattr(innermost()[0], "counted", _nothing_around)(kernel)
@@ -195,11 +200,12 @@ HOST: dict[str, object] = {
 def our_names() -> dict[tuple[object, str], object]:
     """What to replace in numba.cuda and numba_cuda_mlir.cuda, as far as they are loaded, and by
     what: (where, name) -> the object."""
-    return {
-        (module, name): HOST[name]
-        for module in loaded(*CUDA_MODULES, f"{SUCCESSOR}.numba_cuda")
-        for name in HOST.keys() & vars(module).keys()
-    }
+    ours: dict[tuple[object, str], object] = {}
+    for module in loaded(*CUDA_MODULES, f"{SUCCESSOR}.numba_cuda"):
+        ours |= {(module, name): HOST[name] for name in HOST.keys() & vars(module).keys()}
+    for module in loaded("numba.cuda.cudadrv.driver", f"{SUCCESSOR}.numba_cuda.cudadrv.driver"):
+        ours[module, "device_memset"] = device_memset
+    return ours
 
 
 NAMES = Replaced()

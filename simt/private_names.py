@@ -33,6 +33,7 @@ NEEDED = {
         "numba.cuda.vectorizers._CUDAGUFuncCallSteps",
         "numba.cuda.deviceufunc.GUFuncEngine",
     ),
+    "host cannot replace device_memset": ("numba.cuda.cudadrv.driver.device_memset",),
     "notebooks cannot show the error of a cell without IPython's frames": (
         "IPython.core.interactiveshell.InteractiveShell._showtraceback",
     ),

@@ -82,7 +82,10 @@ def test_what_reaches_the_host_is_a_copy(copy: Callable) -> None:
 
 
 NOT_THERE = {
-    "there + 1": "unsupported operand type(s) for +: 'DeviceArray' and 'int'",
+    "there + 1": "a device array can't be computed with outside of kernels: copy_to_host() gives",
+    "2 * there": "can't be computed with",
+    "-there": "can't be computed with",
+    "there > 1": "can't be computed with",
     "there.sum()": "a device array has no sum: copy_to_host() gives a NumPy array, which has it",
     "there.astype(np.int32)": "has no astype",
     "there.fill(0)": "has no fill",
@@ -161,6 +164,15 @@ def test_host_and_device_share_a_mapped_array() -> None:
     double_each[4, 32](mapped, A)
     assert (mapped + 1).sum() == (2 * A + 1).sum()
     assert type(mapped.copy_to_host()) is type(cuda.pinned_array(3)) is np.ndarray
+
+
+def test_memset_of_the_driver() -> None:
+    from numba.cuda.cudadrv import driver
+
+    there = cuda.to_device(A)
+    with simulated():
+        driver.device_memset(there, 0, 40)
+    assert np.flatnonzero(there)[0] == 10
 
 
 @pytest.mark.parametrize("other", [A.astype(np.float64), A[:50]])  # another type or shape
