@@ -232,11 +232,12 @@ def _returned(product: Value) -> Value:
 def _multiplied(a: Value, times: Value) -> Value:
     """a to a power that isn't negative, in the order in which Numba multiplies."""
     a, product = np.asarray(a), dtype_of(a).type(1)
+    multiply = complex_product if a.dtype.kind == "c" else np.multiply
     while np.count_nonzero(times):
         odd = times & 1
         factor = np.where(odd, a, product.dtype.type(1)) if isinstance(odd, np.ndarray) else a
-        product = product * factor if np.count_nonzero(odd) else product
-        a, times = a * a, times >> 1
+        product = multiply(product, factor) if np.count_nonzero(odd) else product
+        a, times = multiply(a, a), times >> 1
     return product
 
 
@@ -319,7 +320,8 @@ def binary(kind: type) -> Callable[[Value, Value], Value]:
     """The operation of a syntax node, as a function of two values."""
     python, ufunc, type_rule = OPERATORS[kind]
     on_integers, divides = kind in ON_INTEGERS, kind in DIVISIONS
-    types: dict[tuple[np.dtype, np.dtype], tuple[np.dtype, np.dtype]] = {}  # looked up once
+    # Of two types: what the values become, and what computes; looked up once
+    types: dict[tuple[np.dtype, np.dtype], tuple[np.dtype, np.dtype, Callable]] = {}
 
     def apply(a: Value, b: Value) -> Value:
         if on_integers and type(a) is int and type(b) is int and not (divides and b == 0):
@@ -332,16 +334,27 @@ def binary(kind: type) -> Callable[[Value, Value], Value]:
         if found is None:
             target = type_rule(*pair)
             keeps = kind is ast.Pow and _is_float(target) and not _is_float(of_b)
-            found = types[pair] = target, of_b if keeps else target
-        to_a, to_b = found
+            function = complex_product if kind is ast.Mult and target.kind == "c" else ufunc
+            found = types[pair] = target, of_b if keeps else target, function
+        to_a, to_b, function = found
         if of_a is not to_a:
             a = cast(a, to_a)
         if of_b is not to_b:
             b = cast(b, to_b)
-        result = ufunc(a, b)
+        result = function(a, b)
         return result if type(result) is np.ndarray else plain(result)
 
     return apply
+
+
+def complex_product(a: Value, b: Value) -> Value:
+    """Each part's products and their sum are rounded one by one. NumPy may fuse them, as the
+    processor does, but only in arrays."""
+    a, b = np.asarray(a), np.asarray(b)
+    found = np.empty(np.broadcast(a, b).shape, np.promote_types(a.dtype, b.dtype))
+    found.real = a.real * b.real - a.imag * b.imag
+    found.imag = a.real * b.imag + a.imag * b.real
+    return found[()]
 
 
 def wrapped(value: int) -> int:

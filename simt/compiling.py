@@ -119,7 +119,8 @@ def _copied(function: FunctionType, made: dict[object, object], lineinfo: bool) 
         if value not in made:
             made[value] = value  # for a function that calls itself
             inner = _copied(value.py_func, made, lineinfo)
-            lines = {"lineinfo": True} if lineinfo else {}
+            has_lines = lineinfo and inner.__name__ != "<lambda>"  # whose Numba can't find
+            lines = {"lineinfo": True} if has_lines else {}
             made[value] = type(value)(inner, options | lines)
             for arguments, result in declared(value):
                 made[value].compile_device(arguments, result)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simt.arithmetic import Misuse
+from simt.arithmetic import Misuse, Value, dtype_of, plain
 from simt.intrinsics import Grid
-from simt.lanes import Frame
+from simt.lanes import NUMBERS, Frame
 from simt.memory import Array, contiguous
 
 
@@ -33,8 +33,10 @@ def reshape(array: object, frame: Frame, place: int, *shape: object) -> Array:
     return array.view(new, contiguous(new), array.start, "...")
 
 
-def view(array: object, frame: Frame, place: int, dtype: np.dtype) -> Array:
-    """The same bytes as items of another type, along the last axis."""
+def view(array: object, frame: Frame, place: int, dtype: np.dtype) -> Array | Value:
+    """The same bytes as items of another type, along the last axis; or the bits of a number."""
+    if isinstance(array, NUMBERS) and dtype_of(array).itemsize == dtype.itemsize:
+        return plain(np.asarray(array, dtype_of(array)).view(dtype)[()])
     *shape, last = _shape(array, frame, "view")
     old, new = array.dtype.itemsize, dtype.itemsize
     first, length = array.phase + array.start * old, last * old
@@ -44,9 +46,11 @@ def view(array: object, frame: Frame, place: int, dtype: np.dtype) -> Array:
     if array.lane is not None:
         raise Misuse(f"the simulator knows view for global and shared arrays: not for {array.name}")
     shape = *shape, length // new
-    start, more = first // new, (array.name, 0, array.read_only)
+    name = f"{array.name}.view({dtype})"
+    start, more = first // new, (name, 0, array.read_only)
     other = Array(array.memory, dtype, shape, contiguous(shape), start, *more)
     other.base, other.absent = array.whole, array.absent
+    other.fields = f"{array.fields}.view({dtype})"  # an item is named by the one that holds it
     return other
 
 

@@ -151,7 +151,7 @@ def kernel_of(
     require_type(isinstance(function, FunctionType), "function", function, "defined with def")
     source_of(function)  # raises Unsupported if there is none
     device = remembering(cuda.jit)(signature, device=True)(function)
-    name = function.__name__
+    name = function.__name__ if function.__name__.isidentifier() else "ufunc"  # of a lambda
     text = (
         f"def {name}({', '.join(arrays)}):\n"
         "    i = cuda.grid(1)\n"

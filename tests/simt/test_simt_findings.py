@@ -1,5 +1,7 @@
 """What a finding says, and what goes on after one."""
 
+import re
+
 import numpy as np
 import pytest
 from numba import cuda
@@ -114,6 +116,23 @@ def test_a_lost_row_stays_lost_when_views_join(chosen: str) -> None:
     head = "kernel: 1 thread block of 6 threads; checked memory, init, race, sync: 1 finding\n"
     assert str(report) == f"{head}{finding}"
     np.testing.assert_array_equal(whole, [[10, 11], [0, 0], [12, 0], [0, 13], [0, 0], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("v = a.view(float32)\na[t] = 1\nv[t] = 2", "writes a[0].view(float32), which thread 0"),
+        (
+            "a.view(np.int8)[t + 1] = 1",
+            "writes a.view(int8)[64], out of bounds: the shape is (64,)",
+        ),
+    ],
+)
+def test_findings_in_a_view_of_another_type_name_the_item_that_holds_it(
+    body: str, words: str
+) -> None:
+    with pytest.raises(SimtError, match=re.escape(words)):
+        launch(kernel("a", body), 1, 64, np.zeros(64 if "v[" in body else 8))
 
 
 def test_findings_name_the_right_item_of_reversed_views() -> None:

@@ -45,6 +45,11 @@ def numbers(shape: tuple[int, ...], dtype: type) -> np.ndarray:
 half, matmul = cuda.vectorize(SIGNATURES)(plus_half), cuda.guvectorize(MATRICES, LAYOUT)(multiplied)
 
 
+def test_a_lambda_is_a_ufunc() -> None:
+    more = cuda.vectorize(["float64(float64)"])(lambda a: a + 1)
+    assert more(np.arange(3.0)).tolist() == [1, 2, 3]
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(
     "shapes", [((1000,), (1000,)), ((4, 5, 3), (4, 1, 3)), ((7, 1), (1, 9)), ((3, 4), (1,))]

@@ -24,6 +24,17 @@ def add(x, y):
     return x + y
 
 
+plus_one = cuda.jit(device=True)(
+    lambda x: x + 1  # Numba doesn't find the line of a lambda
+)
+
+
+@cuda.jit
+def kernel_with_lambda(out, a):
+    i = cuda.grid(1)
+    out[i] = plus_one(a[i].view(np.int32))
+
+
 @cuda.jit
 def kernel_with_signature(out, x, y):
     out[0] = add(x, y)
@@ -73,6 +84,13 @@ def test_a_device_function_is_compiled_for_its_signature() -> None:
     out = np.zeros(1)
     run_ptx(kernel_with_signature, 1, 1, out, 1.5, 2.5)
     assert out[0] == 1 + 2
+
+
+def test_both_engines_run_a_lambda_and_know_the_bits_of_a_number() -> None:
+    a, out = np.array([1, 2.5, -0.0, np.inf], np.float32), np.zeros((2, 4), np.int32)
+    launch(kernel_with_lambda, 1, 4, out[0], a)
+    run_ptx(kernel_with_lambda, 1, 4, out[1], a)
+    assert out.tolist() == [(a.view(np.int32) + 1).tolist()] * 2
 
 
 def test_a_float16_and_tuples_of_tuples_are_arguments() -> None:
