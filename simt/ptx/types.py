@@ -6,7 +6,7 @@ Operands". The test of this table asks ptxas about every row.
 
 import re
 from functools import cache
-from typing import NamedTuple
+from itertools import chain, repeat
 
 from simt.ptx.numbers import DTYPES, WIDER, size_of
 from simt.ptx.parsing import Instruction, Kernel, PtxError
@@ -18,30 +18,21 @@ FLOATS = "f32 f64"
 IN_MEMORY = f"b8 u8 s8 {BITS} {INTEGERS} {FLOATS}"
 # Instructions, their operands, and the types they come in. Of an operand, t is the type at the end
 # of the instruction's name, s the one before, d the first; wide has twice the bits of t; - is an
-# address. A name with a word, such as mul.wide, is for instructions that have the word.
+# address. Some instructions of a row may have fewer operands. A name with a word, such as mul.wide,
+# is for instructions that have the word.
 TABLE = (
     ("add sub min max", "t t t", f"{INTEGERS} {HALVES} {FLOATS}"),
-    ("mul.lo mul.hi", "t t t", INTEGERS),
-    ("mul", "t t t", f"{HALVES} {FLOATS}"),
-    ("addc subc", "t t t", INTEGERS),
-    ("mad.lo mad.hi madc", "t t t t", INTEGERS),
-    ("mad", "t t t t", FLOATS),
-    ("mul.wide", "wide t t", "u16 u32 s16 s32"),
-    ("mad.wide", "wide t t wide", "u16 u32 s16 s32"),
-    ("mul24", "t t t", "u32 s32"),
-    ("mad24", "t t t t", "u32 s32"),
-    ("sad", "t t t t", INTEGERS),
+    ("mul.lo mul.hi mad.lo mad.hi addc subc madc rem sad", "t t t t", INTEGERS),
+    ("mul.wide mad.wide", "wide t t wide", "u16 u32 s16 s32"),
+    ("mul24 mad24", "t t t t", "u32 s32"),
     ("dp4a dp2a", "u32 s t u32", "u32 s32"),
+    ("mul fma", "t t t t", f"{HALVES} {FLOATS}"),
+    ("mad copysign sqrt rcp rsqrt", "t t t t", FLOATS),
     ("div", "t t t", f"{INTEGERS} {FLOATS}"),
-    ("rem", "t t t", INTEGERS),
-    ("fma", "t t t t", f"{HALVES} {FLOATS}"),
     ("abs neg", "t t", f"s16 s32 s64 {HALVES} {FLOATS}"),
-    ("copysign", "t t t", FLOATS),
-    ("sqrt rcp rsqrt", "t t", FLOATS),
     ("sin cos lg2", "t t", "f32"),
     ("ex2 tanh", "t t", f"{HALVES} f32"),
-    ("and or xor", "t t t", f"pred {BITS}"),
-    ("not", "t t", f"pred {BITS}"),
+    ("and or xor not", "t t t", f"pred {BITS}"),
     ("cnot", "t t", BITS),
     ("shl", "t t u32", BITS),
     ("shr", "t t u32", f"{BITS} {INTEGERS}"),
@@ -62,16 +53,11 @@ TABLE = (
     ("cvt.f16x2 cvt.bf16x2 cvt.e4m3x2 cvt.e5m2x2", "s t t", "f16x2 bf16x2 e4m3x2 e5m2x2 f32"),
     ("ld ldu", "t -", IN_MEMORY),
     ("st", "- t", IN_MEMORY),
-    ("atom.exch", "t - t", "b32 b64"),
     ("atom.cas", "t - t t", BITS),
-    ("atom.and atom.or atom.xor", "t - t", "b32 b64"),
+    ("atom.exch atom.and atom.or atom.xor", "t - t", "b32 b64"),
     ("atom.min atom.max", "t - t", "u32 u64 s32 s64"),
     ("atom.inc atom.dec", "t - t", "u32"),
     ("atom.add", "t - t", f"u32 u64 s32 {HALVES} {FLOATS}"),
-    ("red.and red.or red.xor", "- t", "b32 b64"),
-    ("red.min red.max", "- t", "u32 u64 s32 s64"),
-    ("red.inc red.dec", "- t", "u32"),
-    ("red.add", "- t", f"u32 u64 s32 {HALVES} {FLOATS}"),
     ("shfl", "t t b32 b32 u32", "b32"),
     ("vote.ballot", "t pred u32", "b32"),
     ("vote", "t pred u32", "pred"),
@@ -86,12 +72,10 @@ TABLE = (
 )
 
 
-class Form(NamedTuple):
-    operands: list[str]
-    types: list[str]
-
-
-FORMS = {name: Form(row[1].split(), row[2].split()) for row in TABLE for name in row[0].split()}
+FORMS = {name: (row[1].split(), row[2].split()) for row in TABLE for name in row[0].split()}
+# red is atom without a result.
+ATOMICS = {name: form for name, form in FORMS.items() if name.startswith("atom")}
+FORMS |= {f"red{name[4:]}": (form[0][1:], form[1]) for name, form in ATOMICS.items()}
 ADDRESS = "-"
 SPECIAL = re.compile(
     r"%(n?(tid|ctaid|clusterid)\.[xyz]|n?warpid|laneid|lanemask_\w+|n?smid|gridid|clock\w*|pm\d\w*"
@@ -121,7 +105,7 @@ def require_type(kernel: Kernel, one: Instruction) -> None:
     if wanted is None:
         raise _refused(one, f"{one.opcode} doesn't come in .{one.type}")
     may_be_wider, registers = _may_be_wider(one.words), kernel.registers
-    for operand, type_ in zip(one.operands, (*wanted, *[""] * len(one.operands)), strict=False):
+    for operand, type_ in zip(one.operands, chain(wanted, repeat("")), strict=False):
         if operand not in registers or not _agree(registers[operand], type_, may_be_wider):
             _require_parts(kernel, one, operand, type_)
 
@@ -139,14 +123,14 @@ def _wanted(words: tuple[str, ...]) -> tuple[str, ...] | None:
     in its type."""
     opcode, types = words[0], [word for word in words if word in DTYPES]
     longer = [f"{opcode}.{word}" for word in words[:-1] if f"{opcode}.{word}" in FORMS]
-    form = FORMS.get(longer[0] if longer else opcode)
-    num_types = 4 if opcode == "mma" else 2 if form and "s" in form.operands else 1
-    if form is None or len(types) != num_types:
+    operands, allowed = FORMS.get(longer[0] if longer else opcode, ((), ()))
+    num_types = 2 if "s" in operands else 1
+    if not operands or len(types) != (4 if opcode == "mma" else num_types):
         return ()
-    if not set(types[-2:] if "s" in form.operands else types[-1:]) <= set(form.types):
+    if not set(types[-num_types:]) <= set(allowed):
         return None
     names = {"t": types[-1], "s": types[-2:][0], "d": types[0], "wide": WIDER.get(types[-1], "")}
-    wanted = [names.get(operand, operand) for operand in form.operands]
+    wanted = [names.get(operand, operand) for operand in operands]
     return tuple("f16x2" if opcode == "mma" and type_ == "f16" else type_ for type_ in wanted)
 
 
@@ -168,6 +152,7 @@ def _agree(register: str, wanted: str, may_be_wider: bool) -> bool:
     return "bits" in (has, takes)
 
 
+@cache
 def _kind(type_: str) -> str:
     """Types of one kind differ in their size alone."""
     letters = re.sub(r"\d", "", type_)
@@ -215,11 +200,9 @@ def _asked(one: Instruction, wanted: str) -> str:
     if wanted == "pred":
         return f"{name} takes .pred"
     bits = 8 * size_of(wanted)
-    types = {
-        "bits": f"any register of {bits} bits",
-        "integer": f".s{bits}, .u{bits} or .b{bits}",
-    }.get(_kind(wanted), f".{wanted} or .b{bits}")
-    return f"{name} takes {types}{', or a wider one' * _may_be_wider(one.words)}"
+    types = {"bits": f"any register of {bits} bits", "integer": f".s{bits}, .u{bits} or .b{bits}"}
+    takes = types.get(_kind(wanted), f".{wanted} or .b{bits}")
+    return f"{name} takes {takes}{', or a wider one' * _may_be_wider(one.words)}"
 
 
 def _refused(one: Instruction, why: str) -> PtxError:
