@@ -5,7 +5,7 @@ Source: NVIDIA, "Parallel Thread Execution ISA", chapter "Instruction Set".
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -44,8 +44,20 @@ HINTS = ("weak", "volatile", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc", "L1
 STARTS = sorted(WINDOWS.values())
 NAMES_OF_WINDOWS = ("global", *sorted(WINDOWS, key=WINDOWS.get))
 VECTORS = {"v2": 2, "v4": 4, "v8": 8}
-SHUFFLES = ("up", "down", "bfly", "idx")
-VOTES = ("ballot", "any", "all", "uni")
+# Which lane a lane reads from, given its number, a distance, and the bits of its segment.
+SHUFFLES = {
+    "up": lambda lane, distance, _: lane - distance,
+    "down": lambda lane, distance, _: lane + distance,
+    "bfly": lambda lane, distance, _: lane ^ distance,
+    "idx": lambda lane, distance, segment: lane & segment | distance & ~segment,
+}
+# Their results, given which lanes hold the predicate and which don't.
+VOTES = {
+    "ballot": lambda yes, _: yes,
+    "any": lambda yes, _: yes != 0,
+    "all": lambda _, no: no == 0,
+    "uni": lambda yes, no: (yes == 0) | (no == 0),
+}
 PLACE = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*(-?(?:0x)?[0-9A-Fa-f]+))?\s*\]")
 
 
@@ -65,9 +77,7 @@ class Accesses(Operands):
         return run
 
     def _shuffle(self, one: Instruction) -> Step:
-        mode = one.words[2]
-        if mode not in SHUFFLES:
-            raise one.unknown()
+        mode, source = one.words[2], SHUFFLES[one.words[2]]
         target, _, there = one.operands[0].partition("|")
         value, b, c, members = (self.read(operand, "u32") for operand in one.operands[1:5])
         write, lane = self.write(target, "u32"), self.machine.lane
@@ -78,12 +88,7 @@ class Accesses(Operands):
             distance, clamp = (np.asarray(read()).astype(np.int64) for read in (b, c))
             distance, segment, clamp = distance & 31, clamp >> 8 & 31, clamp & 31
             last = lane & segment | clamp & ~segment
-            from_ = {
-                "up": lane - distance,
-                "down": lane + distance,
-                "bfly": lane ^ distance,
-                "idx": lane & segment | distance & ~segment,
-            }[mode]
+            from_ = source(lane, distance, segment)
             inside = from_ >= last if mode == "up" else from_ <= last
             threads = np.arange(len(lane)) - lane + np.where(inside, from_, lane)
             return threads, inside, members() >> (threads % WARP_SIZE).astype(np.uint32) & 1 == 1
@@ -106,22 +111,14 @@ class Accesses(Operands):
         return lambda lanes: write(self.machine.ballot(lanes.flags), lanes)
 
     def _vote(self, one: Instruction) -> Step:
-        mode, type_ = one.words[2], one.words[-1]
-        if mode not in VOTES:
-            raise one.unknown()
+        result = VOTES[one.words[2]]
         holds, members = self.predicate(one.operands[1]), self.read(one.operands[2], "u32")
-        write = self.write(one.operands[0], "u32" if mode == "ballot" else type_)
+        write = self.write(one.operands[0], one.type)
 
         def run(lanes: Lanes) -> None:
             yes = self.machine.ballot(holds() & lanes.flags) & members()
             no = self.machine.ballot(~holds() & lanes.flags) & members()
-            results = {
-                "ballot": yes,
-                "any": yes != 0,
-                "all": no == 0,
-                "uni": (yes == 0) | (no == 0),
-            }
-            write(results[mode], lanes)
+            write(result(yes, no), lanes)
 
         return self._together(one, members, run)
 
@@ -139,9 +136,7 @@ class Accesses(Operands):
         target, _, all_have_it = one.operands[0].partition("|")
         read, members = self.read(one.operands[1], one.type), self.read(one.operands[2], "u32")
         write, write_all = self.write(target, "u32"), self.write(all_have_it or "_", "pred")
-        is_all = one.words[1:3] == ("all", "sync")
-        if not (is_all or one.words[1:3] == ("any", "sync")):
-            raise one.unknown()
+        is_all = {("any", "sync"): False, ("all", "sync"): True}[one.words[1:3]]
 
         def run(lanes: Lanes) -> None:
             named, values = self._named(members(), lanes), self._of_warps(read)
@@ -231,7 +226,7 @@ class Accesses(Operands):
         if one.words[1:5] != ("sync", "aligned", "m8n8", f"x{len(names)}"):
             raise one.unknown()
         kind = "write" if is_store else "read"
-        place = self._place(one, kind, space_of(one), operand, 16)
+        place = self._place(one, kind, space_of(one.words), operand, 16)
         access = self._put_rows(names, turned) if is_store else self._take_rows(names, turned)
 
         def run(lanes: Lanes) -> None:
@@ -310,7 +305,7 @@ class Accesses(Operands):
     def _space_by_space(self, one: Instruction, operand: str, step: Step) -> Step:
         """The step of an access; if its addresses are generic, for the lanes of each space in
         turn."""
-        if space_of(one):
+        if space_of(one.words):
             return step
         address = self._address(operand)
 
@@ -328,13 +323,13 @@ class Accesses(Operands):
         one.require(*SPACES, *ORDERED, *HINTS, *VECTORS)
         if len(parts) != (sum(VECTORS.get(word, 0) for word in one.words) or 1):
             raise one.unknown()
-        if is_store and PLACE.fullmatch(operand)[1] in self.kernel.parameters:  # read-only
-            raise one.unknown()
-        if "const" in one.words and (is_store or not self.kernel.arrays):
+        is_const = "const" in one.words
+        is_read_only = is_const or PLACE.fullmatch(operand)[1] in self.kernel.parameters
+        if (is_store and is_read_only) or (is_const and not self.kernel.arrays):
             raise one.unknown()
         type_, dtype = one.type, DTYPES[one.type]
         kind, num_bytes = "write" if is_store else "read", dtype.itemsize * len(parts)
-        place = self._place(one, kind, space_of(one), operand, num_bytes)
+        place = self._place(one, kind, space_of(one.words), operand, num_bytes)
         raw = np.dtype(f"u{dtype.itemsize}") if dtype.kind == "f" else dtype
         if is_store:
             reads = [self.read(name, type_) for name in parts]
@@ -363,10 +358,8 @@ class Accesses(Operands):
         if target == "_":
             return lambda _value, _lanes: None
         if numbers.narrow(type_):
-            every, write = (
-                np.zeros(self.machine.num_threads, DTYPES[type_]),
-                self.write(target, type_),
-            )
+            every = np.zeros(self.machine.num_threads, DTYPES[type_])
+            write = self.write(target, type_)
 
             def put(value: np.ndarray, lanes: Lanes) -> None:
                 every[lanes.numbers] = value
@@ -417,13 +410,13 @@ class Accesses(Operands):
         """One lane after another, in the order of their numbers."""
         operation = next(word for word in one.words if word in ATOMIC)
         type_, dtype = one.type, DTYPES[one.type]
-        if (type_ not in ("f32", "f64") and type_[0] not in "usb") or type_ == "bf16":
+        if numbers.narrow(type_):
             raise one.unknown()
         has_result = one.opcode == "atom"
         num_given = 2 if operation == "cas" else 1
         one.require(*SPACES, *ORDERED, operation, operands=has_result + 1 + num_given)
         target = one.operands[has_result]
-        place = self._place(one, "atomic", space_of(one), target, dtype.itemsize)
+        place = self._place(one, "atomic", space_of(one.words), target, dtype.itemsize)
         reads = [self.read(operand, type_) for operand in one.operands[has_result + 1 :]]
         write = self.write(one.operands[0], type_) if has_result else None
         old = np.zeros(self.machine.num_threads, dtype)
@@ -444,8 +437,8 @@ class Accesses(Operands):
         return self._space_by_space(one, target, run)
 
 
-def space_of(one: Instruction) -> str:
+def space_of(words: Iterable[str]) -> str:
     """The space that an instruction's name has; "" if its addresses are generic. Constant memory
     is global memory here."""
-    words = (word.partition("::")[0].replace("const", "global") for word in one.words)
-    return next((word for word in words if word in SPACES), "")
+    spaces = (word.partition("::")[0].replace("const", "global") for word in words)
+    return next((space for space in spaces if space in SPACES), "")

@@ -6,8 +6,9 @@ Source: NVIDIA, "Parallel Thread Execution ISA", chapter "Instruction Set".
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from inspect import signature
+from operator import methodcaller
 
 import numpy as np
 
@@ -18,9 +19,10 @@ from simt.ptx.accesses import STARTS, Accesses, space_of
 from simt.ptx.machine import DONE, FENCES, PtxFault, Step
 from simt.ptx.memory import WINDOWS
 from simt.ptx.numbers import DTYPES, WIDER, size_of
-from simt.ptx.operands import Fixed, Read, is_constant, parts_of
+from simt.ptx.operands import Fixed, is_constant, parts_of
 from simt.ptx.parsing import Instruction, PtxError
 from simt.ptx.registers import CARRY
+from simt.ptx.types import types_of_operands
 
 COMPARISONS = {
     **{"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal},
@@ -60,16 +62,21 @@ BITS = {
     **{"shl": numbers.shifted_left, "shr": numbers.shifted_right},
     **{"popc": numbers.count_ones, "clz": numbers.count_leading_zeros},
     **{"lop3": numbers.lut3, "brev": numbers.reversed_bits},
+    **{"bfind": numbers.leading_one, "bfind.shiftamt": numbers.shift_to_leading_one},
     **{"bfe": numbers.bits_of, "bfi": numbers.with_bits},
 }
-# Those that have a method of their own.
+# The methods that translate all but arithmetic.
 OWN = {
+    **dict.fromkeys(("bra", "ret", "exit", "trap", "bar", "barrier"), "_control"),
+    **dict.fromkeys(("ld", "ldu", "st"), "_load_or_store"),
+    **dict.fromkeys(BITS, "_bits"),
     **{"mov": "_mov", "cvta": "_cvta", "cvt": "_cvt", "setp": "_setp", "selp": "_selp"},
     **{"shf": "_funnel", "shfl": "_shuffle", "vote": "_vote", "activemask": "_active_mask"},
     **{"mma": "_mma", "cp": "_copy", "ldmatrix": "_matrices", "stmatrix": "_matrices"},
     **{"match": "_match", "redux": "_reduce", "dp4a": "_dot", "dp2a": "_dot"},
-    **dict.fromkeys(("addc", "subc", "madc"), "_with_carry"),
-    **{"testp": "_test", "isspacep": "_is_in_space", "bfind": "_find", "prmt": "_permute"},
+    **{"addc": "_with_carry", "subc": "_with_carry", "madc": "_with_carry"},
+    **{"testp": "_test", "isspacep": "_is_in_space", "prmt": "_permute"},
+    **{"atom": "_atomic", "red": "_atomic"},
 }
 TESTS = {
     **{"finite": np.isfinite, "infinite": np.isinf, "notanumber": np.isnan},
@@ -80,6 +87,7 @@ TESTS = {
 NOTHING_TO_DO = ("nanosleep", "pragma", "call")
 
 
+@cache
 def num_values(function: Callable) -> int:
     """How many numbers it computes with."""
     return getattr(function, "nin", 0) or len(signature(function).parameters)
@@ -120,18 +128,10 @@ class Translator(Accesses):
             return do_nothing
         if opcode in FENCES:
             return lambda lanes: self.machine.fence(one, lanes)
-        if opcode in ("bra", "ret", "exit", "trap", "bar", "barrier"):
-            return self._control(one)
-        if opcode in ("ld", "ldu", "st"):
-            return self._load_or_store(one)
-        if opcode in ("atom", "red"):
-            return self._atomic(one)
         if "cc" in one.words and opcode in ("add", "sub", "mad"):
             return self._with_carry(one)
         if opcode in OWN:
             return getattr(self, OWN[opcode])(one)
-        if opcode in BITS:
-            return self._bits(one)
         return self._float(one) if one.type.startswith(("f", "bf")) else self._integer(one)
 
     # Control ----------------------------------------------------------------------------------
@@ -213,30 +213,23 @@ class Translator(Accesses):
 
     def _integer(self, one: Instruction) -> Step:
         words, type_, opcode = one.words, one.type, one.opcode.removesuffix("24")
-        one.require("lo", "hi", "wide", operands=1 + num_values(INTEGER[opcode]))
+        function = INTEGER[opcode]
+        one.require("lo", "hi", "wide", operands=1 + num_values(function))
         if "wide" in words:
-            wide = WIDER[type_]
-            reads = [self._wide(operand, type_, wide) for operand in one.operands[1:3]]
-            reads += [self.read(operand, wide) for operand in one.operands[3:]]
-            return self._result(one.operands[0], wide, INTEGER[opcode], *reads)
-        function, reads = INTEGER[opcode], self._reads(one, type_)
+            product = partial(np.multiply, dtype=DTYPES[WIDER[type_]])
+            function = product if opcode == "mul" else lambda a, b, c: product(a, b) + c
         if "hi" in words:
 
             def function(a: np.ndarray, b: np.ndarray, c: int = 0) -> np.ndarray:
                 return numbers.high_half(a, b, type_) + DTYPES[type_].type(c)
 
-        if opcode == one.opcode:
-            return self._result(one.operands[0], type_, function, *reads)
-
         def of_24_bits(a: np.ndarray, b: np.ndarray, *c: np.ndarray) -> np.ndarray:
             a, b = (np.left_shift(x, 8) >> (0 if "hi" in words else 8) for x in (a, b))
             return function(a, b, *c)
 
-        return self._result(one.operands[0], type_, of_24_bits, *reads)
-
-    def _wide(self, operand: str, type_: str, wide: str) -> Read:
-        read = self.read(operand, type_)
-        return lambda: np.asarray(read()).astype(DTYPES[wide])
+        result = types_of_operands(words)[0]
+        compute = function if opcode == one.opcode else of_24_bits
+        return self._result(one.operands[0], result, compute, *self._typed_reads(one))
 
     def _float(self, one: Instruction) -> Step:
         words, type_, narrow = one.words, one.type, numbers.narrow(one.type)
@@ -268,27 +261,17 @@ class Translator(Accesses):
 
     def _bits(self, one: Instruction) -> Step:
         opcode, type_ = one.opcode, one.type
-        one.require(operands=1 + num_values(BITS[opcode]))
-        result = "u32" if opcode in ("popc", "clz") else type_
+        function, result = BITS[".".join(one.words[:-1])], types_of_operands(one.words)[0]
+        one.require("shiftamt", operands=1 + num_values(function))
+        reads = self._typed_reads(one)
+        if opcode in NEAR and is_constant(reads[1]) and reads[1]() < 8 * size_of(type_):
+            near = Fixed(reads[1]().astype(DTYPES[type_]))
+            return self._result(one.operands[0], result, NEAR[opcode], reads[0], near)
         if opcode in ("shl", "shr", "bfe", "bfi"):
-            count = 1 if opcode != "bfi" else 2
-            reads = [self.read(operand, type_) for operand in one.operands[1 : 1 + count]]
-            reads += [self.read(operand, "u32") for operand in one.operands[1 + count :]]
-            if opcode in NEAR and is_constant(reads[1]) and reads[1]() < 8 * size_of(type_):
-                near = Fixed(reads[1]().astype(DTYPES[type_]))
-                return self._result(one.operands[0], result, NEAR[opcode], reads[0], near)
-            values = [lambda read=read: np.atleast_1d(read()) for read in reads]
-            return self._result(one.operands[0], result, BITS[opcode], *values)
+            reads = [lambda read=read: np.atleast_1d(read()) for read in reads]
         if opcode == "lop3":
-            table, reads = int(one.operands[4], 0), self._reads(one, type_)[:3]
-            function = partial(numbers.lut3, table=table)
-            return self._result(one.operands[0], type_, function, *reads)
-        return self._result(one.operands[0], result, BITS[opcode], *self._reads(one, type_))
-
-    def _find(self, one: Instruction) -> Step:
-        one.require("shiftamt", operands=2)
-        function = partial(numbers.leading_one, is_shift="shiftamt" in one.words)
-        return self._result(one.operands[0], "u32", function, *self._reads(one, one.type))
+            function = partial(function, table=int(one.operands[4], 0))
+        return self._result(one.operands[0], result, function, *reads)
 
     def _permute(self, one: Instruction) -> Step:
         _, type_, *mode = one.words
@@ -367,29 +350,25 @@ class Translator(Accesses):
 
             return self._result(target, whole, pack, *reads)
         read, writes = self.read(source, whole), [self.write(name, part) for name in parts]
-        if isinstance(read, Fixed) and read.array.ndim:
-            pieces = read.array.view(DTYPES[part]).reshape(-1, len(parts))
 
-            def unpack_in_place(lanes: Lanes) -> None:
-                for number, write in enumerate(writes):
-                    write(pieces[:, number], lanes)
+        def pieces() -> np.ndarray:
+            each = np.ascontiguousarray(np.atleast_1d(read())).view(DTYPES[part])
+            return each.reshape(-1, len(parts))
 
-            return unpack_in_place
+        if isinstance(read, Fixed):  # the pieces lie where the register lies
+            pieces = Fixed(pieces())
 
         def unpack(lanes: Lanes) -> None:
-            pieces = np.ascontiguousarray(np.atleast_1d(read())).view(DTYPES[part])
-            for number, write in enumerate(writes):
-                write(pieces.reshape(-1, len(parts))[:, number].copy(), lanes)
+            for value, write in zip(pieces().T, writes, strict=True):
+                write(value, lanes)
 
         return unpack
 
     def _cvta(self, one: Instruction) -> Step:
-        space = space_of(one)
-        window = WINDOWS[space] if space != "global" else 0
-        move = DTYPES[one.type].type(window)
+        space, dtype = space_of(one.words), DTYPES[one.type]
+        move = Fixed(np.asarray(WINDOWS[space] if space != "global" else 0, dtype))
         function = np.subtract if "to" in one.words else np.add
-        read = self.read(one.operands[1], one.type)
-        return self._result(one.operands[0], one.type, lambda value: function(value, move), read)
+        return self._result(one.operands[0], one.type, function, *self._reads(one, one.type), move)
 
     def _cvt(self, one: Instruction) -> Step:
         target, source = one.words[-2:]
@@ -399,11 +378,9 @@ class Translator(Accesses):
         flush, bits = "ftz" in one.words, 8 * size_of(target)
         nan = 1 << bits - 1 if source == "f64" or bits == 64 else 0
         is_integer = target[0] in "us"
-        modifiers = "rn", "ftz", "sat"
         how = next((word for word in one.words if word in numbers.TOWARDS), None)
-        if how and target in ("f32", "f64"):
-            modifiers += (how,)
-        one.require(*modifiers, *numbers.ROUNDINGS, target, operands=2)
+        towards = numbers.TOWARDS if target in ("f32", "f64") else ()
+        one.require("rn", "ftz", "sat", *towards, *numbers.ROUNDINGS, target, operands=2)
         read = self.read(one.operands[1], source)
         plain = not (rounding or flush or how or "sat" in one.words or numbers.narrow(target))
         if plain and (source[0] in "us" or not is_integer):
@@ -413,9 +390,7 @@ class Translator(Accesses):
             limits = max(one.min for one in each), min(one.max for one in each)
             return self._result(one.operands[0], target, lambda value: value.clip(*limits), read)
 
-        def to_float(value: np.ndarray) -> np.ndarray:
-            return value.astype(DTYPES[target])
-
+        to_float = methodcaller("astype", DTYPES[target])
         if how:
             to_float = numbers.rounded("cvt", how, to_float)
 
@@ -436,10 +411,8 @@ class Translator(Accesses):
         """Two float32 become a pair, the first its upper half; 8-bit floats become float16."""
         of_8_bits = ("e4m3x2", "e5m2x2")
         expected = ["cvt", "rn", *["satfinite"] * (target in of_8_bits), target, source]
-        if list(one.words) != expected or (source, target) not in (
-            *(("f32", pair) for pair in ("f16x2", "bf16x2", *of_8_bits)),
-            *((pair, "f16x2") for pair in of_8_bits),
-        ):
+        is_known = source == "f32" or (target == "f16x2" and source in of_8_bits)
+        if list(one.words) != expected or not is_known:
             raise one.unknown()
         reads = [self.read(operand, source) for operand in one.operands[:0:-1]]  # the lower first
 
@@ -458,9 +431,7 @@ class Translator(Accesses):
         other = self.predicate(one.operands[3]) if join else None
         first, _, second = one.operands[0].partition("|")
         writes = [self.write(target, "pred") for target in (first, second) if target]
-        if name not in ("num", "nan") and name[:2] not in COMPARISONS:
-            raise one.unknown()
-        if type_ == "pred" or type_.endswith("x2"):
+        if (name not in ("num", "nan") and name[:2] not in COMPARISONS) or type_.endswith("x2"):
             raise one.unknown()
 
         needs_no_more = name in COMPARISONS and name != "ne" if is_float else name in COMPARISONS
@@ -501,6 +472,4 @@ class Translator(Accesses):
     def _selp(self, one: Instruction) -> Step:
         a, b = (self.read(operand, one.type) for operand in one.operands[1:3])
         chosen = self.predicate(one.operands[3])
-        return self._result(
-            one.operands[0], one.type, lambda p, x, y: np.where(p, x, y), chosen, a, b
-        )
+        return self._result(one.operands[0], one.type, np.where, chosen, a, b)

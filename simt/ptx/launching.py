@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from types import FunctionType
 
 import numpy as np
@@ -52,18 +52,8 @@ CLASSES = {
     "branch": ("bra", "call", "ret", "exit"),
     "move": ("mov", "cvt", "cvta", "selp"),
     "logic": (
-        "setp",
-        "and",
-        "or",
-        "xor",
-        "not",
-        "shl",
-        "shr",
-        "lop3",
-        "prmt",
-        "bfe",
-        "bfi",
-        "bfind",
+        *("setp", "and", "or", "xor", "not", "shl", "shr"),
+        *("lop3", "prmt", "bfe", "bfi", "bfind"),
     ),
 }
 FLOATS = ("f16", "f32", "f64", "bf16", "f16x2", "bf16x2")
@@ -194,17 +184,9 @@ def run_ptx(
         entry = _packed(parsed, flatten(by_name, memory))
         kept = keeps_shared and "race" not in checks
         machine = Machine(
-            _with_addresses(parsed, inside, memory),
-            grid,
-            block,
-            entry,
-            memory.space,
-            checks,
-            max_steps,
-            shared_bytes,
-            kept,
-            batched,
-        )
+            _with_addresses(parsed, inside, memory), grid, block, entry, memory.space, checks,
+            max_steps, shared_bytes, kept, batched,
+        )  # fmt: skip
         machine.run(Translator(machine).step, Watch(machine).look)
         memory.copy_back()
         return PtxReport(machine, memory, _by_class(machine), function)
@@ -341,20 +323,22 @@ def _by_class(machine: Machine) -> Counter[str]:
     issued: Counter[str] = Counter()
     for start, warps in machine.num_issued.items():
         for number in range(start, machine.ends[start]):
-            issued[class_of(machine.kernel.instructions[number])] += warps
+            issued[class_of(machine.kernel.instructions[number].words)] += warps
     return issued
 
 
-def class_of(instruction: Instruction) -> str:
-    """What kind of work it is: "float", "integer", "logic", "load global", "barrier", …"""
-    opcode, words = instruction.opcode, instruction.words
+@cache
+def class_of(words: tuple[str, ...]) -> str:
+    """What kind of work an instruction is, by the words of its name: "float", "integer", "logic",
+    "load global", "barrier", …"""
+    opcode = words[0]
     if opcode in ACCESSES:
-        return f"{ACCESSES[opcode]} {space_of(instruction) or 'generic'}"
+        return f"{ACCESSES[opcode]} {space_of(words) or 'generic'}"
     if opcode == "cp":
         return "copy" if words[2] in ("ca", "cg") else "copy group"
     if opcode in ("bar", "barrier") and "warp" in words:
         return "syncwarp"
-    arithmetic = "float" if instruction.type in FLOATS else "integer"
+    arithmetic = "float" if words[-1] in FLOATS else "integer"
     return next((name for name, opcodes in CLASSES.items() if opcode in opcodes), arithmetic)
 
 

@@ -32,12 +32,7 @@ RELEASES, ACQUIRES = {"release", "acq_rel"}, {"acquire", "acq_rel"}
 FENCES = ("membar", "fence")
 ENDS_A_BLOCK = ("bra", "ret", "exit", "bar", "barrier", "trap")
 # Each is a basic block of its own: lanes may wait before it.
-MEETS = (
-    *("shfl", "vote", "match", "redux", "bar", "barrier"),
-    *("mma", "ldmatrix", "stmatrix"),
-)
-
-
+MEETS = ("shfl", "vote", "match", "redux", "bar", "barrier", "mma", "ldmatrix", "stmatrix")
 EVERY_LANE = np.uint32(0xFFFFFFFF)
 BATCH = 4096  # threads side by side, at most, where races are looked for: see batches.py
 

@@ -271,12 +271,16 @@ def count_ones(a: np.ndarray) -> np.ndarray:
     return np.bitwise_count(a).astype(np.uint32)
 
 
-def leading_one(a: np.ndarray, is_shift: bool) -> np.ndarray:
-    """bfind: the number of the highest bit that differs from the sign, or its distance from the
-    highest place; all ones if none differs."""
+def leading_one(a: np.ndarray) -> np.ndarray:
+    """bfind: the number of the highest bit that differs from the sign; all ones if none does."""
     zeros = count_leading_zeros(np.where(a < 0, ~a, a).view(f"u{a.itemsize}"))
-    found = np.uint32(8 * a.itemsize - 1) - zeros
-    return np.where(zeros < 8 * a.itemsize, zeros, found) if is_shift else found
+    return np.uint32(8 * a.itemsize - 1) - zeros
+
+
+def shift_to_leading_one(a: np.ndarray) -> np.ndarray:
+    """bfind.shiftamt: how far that bit is from the highest place."""
+    found = leading_one(a)
+    return np.where(found < 64, np.uint32(8 * a.itemsize - 1) - found, found)
 
 
 def count_leading_zeros(a: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from simt.ptx.machine import Machine, Step
 from simt.ptx.memory import WINDOWS
 from simt.ptx.numbers import DTYPES, literal
 from simt.ptx.parsing import Instruction
+from simt.ptx.types import types_of_operands
 
 Read = Callable[[], np.ndarray]
 Write = Callable[[np.ndarray, Lanes], None]
@@ -130,6 +131,10 @@ class Operands:
 
     def _reads(self, one: Instruction, type_: str) -> list[Read]:
         return [self.read(operand, type_) for operand in one.operands[1:]]
+
+    def _typed_reads(self, one: Instruction) -> list[Read]:
+        """The same, each in the type that the table of types has for it."""
+        return list(map(self.read, one.operands[1:], types_of_operands(one.words)[1:]))
 
 
 def is_constant(read: Read) -> bool:

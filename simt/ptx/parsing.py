@@ -200,12 +200,16 @@ def parse(text: str, name: str = "") -> Kernel:
     for parameter in filter(None, map(str.strip, (entry[2] or "").split(","))):
         kernel.declare(parameter, module.line(entry.start()), is_entry=True)
     _Body(kernel, module, entry.end()).read()
-    used = set(re.findall(r"[\w$]+", " ".join(one.text for one in kernel.instructions)))
-    arrays = [one for one in SHARED.finditer(blank[: entry.start()]) if one[1] in used]
+    used = " ".join(one.text for one in kernel.instructions)
+
+    def is_used(name: str) -> bool:
+        return re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", used) is not None
+
+    arrays = [one for one in SHARED.finditer(blank[: entry.start()]) if is_used(one[1])]
     for array in sorted(arrays, key=lambda one: "[]" in one[0]):
         kernel.declare(array[0], module.line(array.start(1)))
     for found in GLOBAL.finditer(blank):
-        if found[3] in used:
+        if is_used(found[3]):
             kernel.arrays[found[3]] = _array_of(found, module.line(found.start(3)))
     return kernel
 

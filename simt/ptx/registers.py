@@ -36,7 +36,7 @@ def uses_of(one: Instruction, types: Mapping[str, str]) -> Uses:
         first, rest = "", one.operands
     places = [operand for operand in one.operands if operand.startswith("[")]
     guard, address, reads, writes = (
-        tuple([word for word in WORD.findall(text) if word in types])
+        tuple([word for word in WORD.findall(text) if word in types]) if text else ()
         for text in (one.guard, " ".join(places), " ".join(rest), first)
     )
     reads += (CARRY,) if one.opcode in ("addc", "subc", "madc") else ()

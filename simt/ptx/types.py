@@ -101,7 +101,7 @@ def require_type(kernel: Kernel, one: Instruction) -> None:
         if kernel.labels.keys().isdisjoint(one.operands):
             raise _refused(one, f"{one.text.split()[-1]} isn't a label of the kernel")
         return
-    wanted = _wanted(one.words)
+    wanted = types_of_operands(one.words)
     if wanted is None:
         raise _refused(one, f"{one.opcode} doesn't come in .{one.type}")
     may_be_wider, registers = _may_be_wider(one.words), kernel.registers
@@ -118,9 +118,9 @@ def _may_be_wider(words: tuple[str, ...]) -> bool:
 
 
 @cache
-def _wanted(words: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The types of an instruction's operands; empty: it isn't in the table. None: it doesn't come
-    in its type."""
+def types_of_operands(words: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The types of the operands of an instruction, by the words of its name; empty: it isn't in the
+    table. None: it doesn't come in its type."""
     opcode, types = words[0], [word for word in words if word in DTYPES]
     longer = [f"{opcode}.{word}" for word in words[:-1] if f"{opcode}.{word}" in FORMS]
     operands, allowed = FORMS.get(longer[0] if longer else opcode, ((), ()))
