@@ -203,7 +203,8 @@ def parse(text: str, name: str = "") -> Kernel:
     used = " ".join(one.text for one in kernel.instructions)
 
     def is_used(name: str) -> bool:
-        return re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", used) is not None
+        found = re.escape(name)  # what is before it comes last: so it is found faster
+        return re.search(rf"{found}(?![\w$])(?<![\w$]{found})", used) is not None
 
     arrays = [one for one in SHARED.finditer(blank[: entry.start()]) if is_used(one[1])]
     for array in sorted(arrays, key=lambda one: "[]" in one[0]):
