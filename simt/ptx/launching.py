@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from types import FunctionType
 
@@ -184,10 +184,10 @@ def run_ptx(
         entry = _packed(parsed, flatten(by_name, memory))
         kept = keeps_shared and "race" not in checks
         machine = Machine(
-            _with_addresses(parsed, inside, memory), grid, block, entry, memory.space, checks,
-            max_steps, shared_bytes, kept, batched,
-        )  # fmt: skip
-        machine.run(Translator(machine).step, Watch(machine).look)
+            parsed, grid, block, entry, memory.space, checks, max_steps, shared_bytes, kept, batched
+        )
+        places = _addresses(parsed, inside, memory)
+        machine.run(Translator(machine, places).step, Watch(machine).look)
         memory.copy_back()
         return PtxReport(machine, memory, _by_class(machine), function)
 
@@ -201,10 +201,8 @@ def require_static_shared(kernel: Kernel) -> None:
     """Refuse static shared arrays that NVIDIA's assembler, ptxas, refuses."""
     static = kernel.num_bytes["shared"]
     if static > MAX_STATIC_SHARED:
-        raise PtxError(
-            f"{kernel.name} has {static} bytes of static shared arrays; ptxas allows "
-            f"{MAX_STATIC_SHARED}"
-        )
+        what = f"{static} bytes of static shared arrays; ptxas allows {MAX_STATIC_SHARED}"
+        raise PtxError(f"{kernel.name} has {what}")
 
 
 # Arguments ---------------------------------------------------------------------------------------
@@ -212,35 +210,30 @@ def require_static_shared(kernel: Kernel) -> None:
 
 def _compiled_in(kernel: Kernel) -> dict[str, np.ndarray]:
     """The global device arrays that a kernel uses: Numba compiles in their addresses."""
-    operands = {operand for one in kernel.instructions for operand in one.operands}
-    addresses = {int(operand) for operand in operands if operand.isdecimal()}
-    arrays = [one.array for one in HERE.values()]
+    addresses, arrays = set(map(int, _decimals(kernel))), [one.array for one in HERE.values()]
     used = [array for array in arrays if any(at in _bytes_of(array) for at in addresses)]
     return {f"global device array {number}": array for number, array in enumerate(used)}
+
+
+def _decimals(kernel: Kernel) -> set[str]:
+    """The whole numbers among the operands."""
+    return {text for one in kernel.instructions for text in one.operands if text.isdecimal()}
 
 
 def _bytes_of(array: np.ndarray) -> range:
     return range(*byte_bounds(array))
 
 
-def _with_addresses(
+def _addresses(
     kernel: Kernel, arrays: Mapping[str, np.ndarray], memory: GlobalMemory
-) -> Kernel:
-    """The kernel, with the addresses that these arrays have in the launch."""
-
-    def moved(operand: str) -> str:
-        address = int(operand) if operand.isdecimal() else -1
-        for name, array in arrays.items():
-            if address in _bytes_of(array):
-                return str(address - array.ctypes.data + memory.pointers[name])
-        return operand
-
-    if not arrays:
-        return kernel
-    instructions = [
-        replace(one, operands=tuple(map(moved, one.operands))) for one in kernel.instructions
-    ]
-    return replace(kernel, instructions=instructions)
+) -> dict[str, int]:
+    """The addresses of these arrays in the kernel's text -> those that they have in the launch."""
+    return {
+        operand: int(operand) - array.ctypes.data + memory.pointers[name]
+        for operand in _decimals(kernel)
+        for name, array in arrays.items()
+        if int(operand) in _bytes_of(array)
+    }
 
 
 def _values_of_numba(by_name: dict[str, object], memory: GlobalMemory) -> list:
@@ -282,21 +275,15 @@ def _packed(kernel: Kernel, values: list) -> Space:
         raise ValueError(f"args gives {len(values)} values; {kernel.name} has {had} parameters")
     packed = Space("entry", kernel.num_bytes["entry"])
     packed.complete.add(0)
-    for number, (parameter, value) in enumerate(
-        zip(kernel.parameters.values(), values, strict=True)
-    ):
+    pairs = zip(kernel.parameters.values(), values, strict=True)
+    for number, (parameter, value) in enumerate(pairs):
         dtype = DTYPES[parameter.type]
         is_float = parameter.type in FLOATS
         allowed = (float, np.floating, int, np.integer) if is_float else (int, np.integer)
-        if (
-            not isinstance(value, allowed)
-            or parameter.num_bytes != dtype.itemsize
-            or not _fits(value, dtype)
-        ):
-            raise TypeError(
-                f"args: parameter {number} of {kernel.name} is a .{parameter.type} of "
-                f"{parameter.num_bytes} bytes; {value!r} isn't one"
-            )
+        is_number = isinstance(value, allowed) and parameter.num_bytes == dtype.itemsize
+        if not (is_number and _fits(value, dtype)):
+            what = f"a .{parameter.type} of {parameter.num_bytes} bytes; {value!r} isn't one"
+            raise TypeError(f"args: parameter {number} of {kernel.name} is {what}")
         here = slice(parameter.offset, parameter.offset + parameter.num_bytes)
         if is_float:
             packed.data[here] = np.array([value], dtype).view(np.uint8)

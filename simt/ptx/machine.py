@@ -92,10 +92,8 @@ class Machine:
         self.kernel, self.grid, self.block, self.batched = kernel, grid, block, batched
         self.checks, self.max_steps, self.shared_bytes = checks, max_steps, shared_bytes
         if "race" in checks and len(kernel.instructions) > PLACES:
-            length = len(kernel.instructions)
-            raise PtxError(
-                f"{kernel.name} has {length:,} instructions; a race check takes {PLACES:,}"
-            )
+            what = f"{len(kernel.instructions):,} instructions; a race check takes {PLACES:,}"
+            raise PtxError(f"{kernel.name} has {what}")
         per_block = int(np.prod(block))
         self.per_block = round_up(per_block, WARP_SIZE)  # with the idle lanes
         self.num_blocks = self._num_blocks(batched)

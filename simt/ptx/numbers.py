@@ -250,15 +250,12 @@ def lut3(a: np.ndarray, b: np.ndarray, c: np.ndarray, table: int) -> np.ndarray:
 
 def permuted_bytes(a: np.ndarray, b: np.ndarray, selector: np.ndarray) -> np.ndarray:
     """prmt: each nibble of the selector takes a byte of the eight in b:a, or copies its sign."""
-    pool = np.asarray(a, np.uint64) | np.asarray(b, np.uint64) << np.uint64(32)
-    selector, result = np.asarray(selector, np.uint64), np.uint64(0)
-    for number in range(4):
-        nibble = selector >> np.uint64(4 * number)
-        byte = pool >> ((nibble & np.uint64(7)) * np.uint64(8)) & np.uint64(0xFF)
-        sign = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
-        byte = np.where(nibble & np.uint64(8), sign, byte)
-        result = result | byte << np.uint64(8 * number)
-    return result.astype(np.uint32)
+    a, b, selector = np.broadcast_arrays(*map(np.atleast_1d, (a, b, selector)))
+    pool = np.stack([a, b], axis=1).view(np.uint8)
+    nibbles = selector[:, None] >> np.arange(0, 16, 4, dtype=np.uint32)
+    found = np.take_along_axis(pool, (nibbles & 7).astype(np.int64), axis=1)
+    signs = np.where(found & 0x80, np.uint8(0xFF), np.uint8(0))
+    return np.where(nibbles & 8, signs, found).view(np.uint32)[:, 0]
 
 
 def reversed_bits(a: np.ndarray) -> np.ndarray:

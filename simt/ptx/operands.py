@@ -4,7 +4,7 @@ Operands are looked up once, when the instruction is translated. All threads com
 lanes' results are kept, unless the register is a scratch register.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -37,9 +37,10 @@ class Operands:
     places  variable -> its address, within its space unless that is global memory
     """
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.kernel = machine, machine.kernel
-        self.places = {name: one.offset for name, one in self.kernel.variables.items()}
+    def __init__(self, machine: Machine, addresses: Mapping[str, int]) -> None:
+        """addresses  of what has no name in the text, by what stands there"""
+        self.machine, self.kernel, self.places = machine, machine.kernel, dict(addresses)
+        self.places |= {name: one.offset for name, one in self.kernel.variables.items()}
         for name, start, _ in machine.memory["global"].arrays:
             if name in self.kernel.arrays:
                 self.places[name] = WINDOWS["global"] + start

@@ -12,6 +12,7 @@ from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,8 +53,7 @@ class PtxError(ShortInNotebooks, ValueError):
     """The text isn't PTX that can be run here; the message has the line."""
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One instruction.
 
     number  of the kernel's, counted from 0
@@ -416,8 +416,7 @@ class _Body:
     def _append(
         self, guard: str, words: tuple[str, ...], operands: tuple[str, ...], text: str, line: int
     ) -> None:
-        number = len(self.kernel.instructions)
-        places = self.source, self.caller
+        number, places = len(self.kernel.instructions), (self.source, self.caller)
         new = Instruction(number, guard, words, operands, text, line, *places)
         self.kernel.instructions.append(new)
 

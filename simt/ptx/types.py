@@ -104,10 +104,22 @@ def require_type(kernel: Kernel, one: Instruction) -> None:
     wanted = types_of_operands(one.words)
     if wanted is None:
         raise _refused(one, f"{one.opcode} doesn't come in .{one.type}")
-    may_be_wider, registers = _may_be_wider(one.words), kernel.registers
-    for operand, type_ in zip(one.operands, chain(wanted, repeat("")), strict=False):
-        if operand not in registers or not _agree(registers[operand], type_, may_be_wider):
-            _require_parts(kernel, one, operand, type_)
+    registers = tuple(map(kernel.registers.get, one.operands))
+    for number, type_ in _unclear(one.words, registers):
+        _require_parts(kernel, one, one.operands[number], type_)
+
+
+@cache
+def _unclear(words: tuple[str, ...], registers: tuple[str | None, ...]) -> list[tuple[int, str]]:
+    """The numbers of the operands that aren't registers of their types, given what registers they
+    are; and these types."""
+    pairs = enumerate(zip(registers, chain(types_of_operands(words), repeat("")), strict=False))
+    may_be_wider = _may_be_wider(words)
+    return [
+        (number, wanted)
+        for number, (register, wanted) in pairs
+        if register is None or not _agree(register, wanted, may_be_wider)
+    ]
 
 
 @cache
