@@ -28,6 +28,7 @@ COMPARISONS = {
     **{"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal},
     **{"gt": np.greater, "ge": np.greater_equal, "lo": np.less, "ls": np.less_equal},
     **{"hi": np.greater, "hs": np.greater_equal},
+    **{"nu": lambda _a, _b: np.True_, "na": lambda _a, _b: np.False_},  # num, nan
 }
 JOINED = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 INTEGER = {
@@ -77,6 +78,7 @@ OWN = {
     **{"addc": "_with_carry", "subc": "_with_carry", "madc": "_with_carry"},
     **{"testp": "_test", "isspacep": "_is_in_space", "prmt": "_permute"},
     **{"atom": "_atomic", "red": "_atomic"},
+    **{"nanosleep": "_nothing", "pragma": "_nothing", "call": "_nothing"},
 }
 TESTS = {
     **{"finite": np.isfinite, "infinite": np.isinf, "notanumber": np.isnan},
@@ -84,17 +86,12 @@ TESTS = {
     "normal": lambda a: np.isfinite(a) & ((numbers.flushed(a) != 0) | (a == 0)),
     "subnormal": lambda a: (numbers.flushed(a) == 0) & (a != 0),
 }
-NOTHING_TO_DO = ("nanosleep", "pragma", "call")
 
 
 @cache
 def num_values(function: Callable) -> int:
     """How many numbers it computes with."""
     return getattr(function, "nin", 0) or len(signature(function).parameters)
-
-
-def do_nothing(_lanes: Lanes) -> None:
-    pass
 
 
 class Translator(Accesses):
@@ -124,8 +121,6 @@ class Translator(Accesses):
         opcode = one.opcode
         if one.words == ("call", "unknown"):
             return self._half_function(one)
-        if opcode in NOTHING_TO_DO:
-            return do_nothing
         if opcode in FENCES:
             return lambda lanes: self.machine.fence(one, lanes)
         if "cc" in one.words and opcode in ("add", "sub", "mad"):
@@ -135,6 +130,9 @@ class Translator(Accesses):
         return self._float(one) if one.type.startswith(("f", "bf")) else self._integer(one)
 
     # Control ----------------------------------------------------------------------------------
+
+    def _nothing(self, _one: Instruction) -> Step:
+        return lambda _lanes: None
 
     def _control(self, one: Instruction) -> Step:
         machine, opcode = self.machine, one.opcode
@@ -248,8 +246,6 @@ class Translator(Accesses):
             function = numbers.rounded(opcode, how, function)
         one.require(*allowed, operands=1 + num_values(FLOAT[opcode]))
         last = [AFTER[word] for word in words if word in AFTER]
-        if not last:
-            return self._result(one.operands[0], type_, function, *self._reads(one, type_))
 
         def compute(*values: np.ndarray) -> np.ndarray:
             result = function(*map(numbers.flushed, values) if flush else values)
@@ -257,7 +253,8 @@ class Translator(Accesses):
                 result = change(result)
             return result
 
-        return self._result(one.operands[0], type_, compute, *self._reads(one, type_))
+        reads = self._reads(one, type_)
+        return self._result(one.operands[0], type_, compute if last else function, *reads)
 
     def _bits(self, one: Instruction) -> Step:
         opcode, type_ = one.opcode, one.type
@@ -426,24 +423,21 @@ class Translator(Accesses):
         name, is_float = words[1], type_.startswith(("f", "bf"))
         join = next((JOINED[word] for word in words if word in JOINED), None)
         one.require(name, "ftz", *JOINED, operands=4 if join else 3)
-        unordered = is_float and name in ("equ", "neu", "ltu", "leu", "gtu", "geu")
+        compared, unordered = COMPARISONS[name[:2]], is_float and name[2:] in ("u", "n")
         a, b = (self.read(operand, type_) for operand in one.operands[1:3])
         other = self.predicate(one.operands[3]) if join else None
         first, _, second = one.operands[0].partition("|")
         writes = [self.write(target, "pred") for target in (first, second) if target]
-        if (name not in ("num", "nan") and name[:2] not in COMPARISONS) or type_.endswith("x2"):
+        if type_.endswith("x2"):
             raise one.unknown()
-
         needs_no_more = name in COMPARISONS and name != "ne" if is_float else name in COMPARISONS
         if needs_no_more and not (join or second or "ftz" in words):
-            return self._result(first, "pred", COMPARISONS[name], a, b)
+            return self._result(first, "pred", compared, a, b)
 
         def compare() -> np.ndarray:
             x, y = (numbers.flushed(read()) if "ftz" in words else read() for read in (a, b))
             nan = np.isnan(x) | np.isnan(y) if is_float else False
-            if name in ("num", "nan"):
-                return nan if name == "nan" else ~nan
-            holds = COMPARISONS[name[:2]](x, y)
+            holds = compared(x, y)
             return holds | nan if unordered else holds & ~np.asarray(nan)
 
         def run(lanes: Lanes) -> None:

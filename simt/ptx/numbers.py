@@ -233,9 +233,9 @@ def shifted_left(a: np.ndarray, distance: np.ndarray) -> np.ndarray:
 def shifted_right(a: np.ndarray, distance: np.ndarray) -> np.ndarray:
     """Copies of the sign come in from the left if a is signed, else zeros."""
     width = 8 * a.dtype.itemsize
-    near = np.minimum(distance, width - 1).astype(a.dtype)
-    far = a >> a.dtype.type(width - 1) if a.dtype.kind == "i" else a.dtype.type(0)
-    return np.where(np.asarray(distance) < width, a >> near, far)
+    near = a >> np.minimum(distance, width - 1).astype(a.dtype)
+    is_near = (np.asarray(distance) < width) | (a.dtype.kind == "i")
+    return np.where(is_near, near, a.dtype.type(0))
 
 
 def lut3(a: np.ndarray, b: np.ndarray, c: np.ndarray, table: int) -> np.ndarray:

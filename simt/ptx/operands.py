@@ -60,12 +60,10 @@ class Operands:
 
     def _read_register(self, name: str, type_: str) -> Read:
         raw, dtype = self.machine.registers[name], DTYPES[type_]
-        if raw.dtype == bool or raw.itemsize == dtype.itemsize:
-            return Fixed(raw.view(dtype))
         if raw.itemsize > dtype.itemsize:  # its low bits
             return lambda: raw.astype(f"u{dtype.itemsize}").view(dtype)
-        signed = raw.view(f"{'i' if dtype.kind == 'i' else 'u'}{raw.itemsize}")
-        return lambda: signed.astype(dtype)
+        view = self._view(name, type_)
+        return Fixed(view) if view.dtype == dtype else lambda: view.astype(dtype)
 
     def predicate(self, operand: str) -> Read:
         value = self.read(operand.lstrip("!"), "pred")
@@ -88,7 +86,7 @@ class Operands:
         return write
 
     def _view(self, register: str, type_: str) -> np.ndarray:
-        """The register as numbers to write; integers may be wider than the type."""
+        """The register as numbers, which may be integers of another width than the type's."""
         raw, dtype = self.machine.registers[register], DTYPES[type_]
         if raw.dtype == bool or raw.itemsize == dtype.itemsize:
             return raw.view(dtype)

@@ -405,7 +405,7 @@ class _Body:
         if found is None:
             raise PtxError(f"line {line} of the PTX: what instruction is {text!r}?")
         guard, name, rest = found.groups()
-        operands = tuple(self._renamed(part.strip()) for part in OPERAND.findall(rest))
+        operands = tuple(map(str.strip, OPERAND.findall(self._renamed(rest))))
         words = tuple(name.split("."))
         if words[0] == "bra":  # the innermost label of this name; it may follow
             operands = tuple(rest.strip() + suffix for suffix in reversed(self.suffixes))
