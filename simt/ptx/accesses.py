@@ -190,10 +190,10 @@ class Accesses(Operands):
         d, a, b, c = (parts_of(operand) for operand in one.operands)
         items, steps = MATRICES[type_], len(b)  # in a register of a and b; registers of b
         names = "mma", "sync", "aligned", f"m16n8k{4 * items * steps}", "row", "col"
-        if one.words != (*names, sum_, type_, type_, sum_) or (sum_, type_) == ("f16", "bf16"):
-            raise one.unknown()
         num = {"f32": 4, "f16": 2}[sum_]
-        if [len(a), len(c), len(d)] != [2 * steps, num, num] or steps not in (1, 2):
+        is_known = one.words == (*names, sum_, type_, type_, sum_) and steps in (1, 2)
+        has_all = [len(a), len(c), len(d)] == [2 * steps, num, num]
+        if not (is_known and has_all) or (sum_, type_) == ("f16", "bf16"):
             raise one.unknown()
         pair = sum_ if sum_ == "f32" else "f16x2"
         writes = [self.write(name, pair) for name in d]

@@ -298,14 +298,12 @@ class Translator(Accesses):
         flag, is_sub = self.machine.registers[CARRY], np.bool_(opcode == "sub")
         takes, gives = one.opcode.endswith("c"), "cc" in one.words
         write, write_flag = self.write(one.operands[0], type_), self.write(CARRY, "pred")
-        reads = self._reads(one, one.type)
+        reads, high = self._reads(one, one.type), partial(numbers.high_half, type_=one.type)
+        product = np.multiply if "lo" in one.words else high
 
         def run(lanes: Lanes) -> None:
             *factors, last = (read() for read in reads)
-            first = factors[0]
-            if opcode == "mad":
-                is_low = "lo" in one.words
-                first = np.multiply(*factors) if is_low else numbers.high_half(*factors, one.type)
+            first = product(*factors) if opcode == "mad" else factors[0]
             a, b = (np.asarray(x).view(DTYPES[type_]) for x in (first, last))
             b = ~b if is_sub else b  # a - b = a + ~b + 1: a borrow is no carry
             part = a + b

@@ -257,10 +257,9 @@ def _require_target(module: _Module) -> None:
         raise PtxError("the text isn't PTX: it has no line with .target")
     sm = re.fullmatch(r"sm_(\d+)[af]?", target[1])
     if not sm or int(sm[1]) < OLDEST:
-        raise PtxError(
-            f"line {module.line(target.start())} of the PTX: .target is {target[1]}; it must be "
-            f"sm_{OLDEST} or newer: older GPUs run the lanes of a warp in lockstep"
-        )
+        why = f"sm_{OLDEST} or newer: older GPUs run the lanes of a warp in lockstep"
+        line = module.line(target.start())
+        raise PtxError(f"line {line} of the PTX: .target is {target[1]}; it must be {why}")
     size = re.search(r"\.address_size\s+(\d+)", module.text)
     if size and size[1] != "64":
         line = module.line(size.start())
@@ -383,12 +382,11 @@ class _Body:
         found = CALL.fullmatch(text)
         if found is None:  # such as one under a guard, which no compiler makes
             raise PtxError(f"line {line} of the PTX: what call is {text!r}?")
-        function = self.module.functions.get(found[2])
+        name, function = found[2], self.module.functions.get(found[2])
+        given = list(map(self._renamed, [*_names_in(found[1]), *_names_in(found[3])]))
         if function is None:  # one of cuda.fp16, or refused when it is reached
-            given = map(self._renamed, [*_names_in(found[1]), *_names_in(found[3])])
-            self._append("", ("call", "unknown"), (found[2], *given), text, line)
+            self._append("", ("call", "unknown"), (name, *given), text, line)
             return
-        name, given = found[2], [*_names_in(found[1]), *_names_in(found[3])]
         own = [*_names_in(function[1]), *_names_in(function[3])]
         if ".reg" in f"{function[1]} {function[3]}":
             why = "takes or gives values in registers, which no compiler makes"
@@ -397,7 +395,7 @@ class _Body:
             why = "calls itself" if name in self.callers else f"takes and gives {len(own)} values"
             raise PtxError(f"line {line} of the PTX: {name} {why}: {text}")
         self._append("", ("call",), (), text, line)
-        names = dict(zip(own, map(self._renamed, given), strict=True))
+        names = dict(zip(own, given, strict=True))
         _Body(self.kernel, self.module, function.end(), names, (*self.callers, name)).read()
 
     def _add(self, text: str, line: int) -> None:
