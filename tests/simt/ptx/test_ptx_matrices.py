@@ -252,6 +252,7 @@ def test_a_thread_block_does_not_wait_for_the_copies_of_an_earlier_one() -> None
     "bar.red.popc.u32 %r1, 1, %p1",
     "isspacep.const %p1, %rd1",
     "testp.odd.f32 %p1, %f1",
+    "atom.global.add.f16 %h1, [%rd1], %h1",
 ])  # fmt: skip
 def test_what_is_not_known_is_refused(instruction: str) -> None:
     with pytest.raises(PtxError, match="doesn't know this instruction: line 14"):

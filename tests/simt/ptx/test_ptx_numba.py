@@ -201,7 +201,10 @@ def test_a_variable_outside_of_functions_may_be_written_and_starts_anew_in_each_
 def test_a_variable_that_cannot_be_had_is_refused_where_it_is_used(
     declaration: str, what: str
 ) -> None:
-    for body, is_used in (("ld.global.u8 %r3, [v];", True), ("mov.u32 %r3, 0;", False)):
+    for body, is_used in (
+        ("ld.global.u8 %r3, [v];", True),
+        (".reg .u32 v_3; mov.u32 v_3, 0;", False),
+    ):
         text = text_of(body).replace(".extern .shared", f"{declaration}\n.extern .shared")
         if not is_used:
             run_ptx(text, 1, 1, np.zeros(1, np.uint32))
