@@ -77,7 +77,8 @@ class Accesses(Operands):
         return run
 
     def _shuffle(self, one: Instruction) -> Step:
-        mode, source = one.words[2], SHUFFLES[one.words[2]]
+        _, _, mode, _ = one.words
+        source = SHUFFLES[mode]
         target, _, there = one.operands[0].partition("|")
         value, b, c, members = (self.read(operand, "u32") for operand in one.operands[1:5])
         write, lane = self.write(target, "u32"), self.machine.lane
@@ -111,7 +112,8 @@ class Accesses(Operands):
         return lambda lanes: write(self.machine.ballot(lanes.flags), lanes)
 
     def _vote(self, one: Instruction) -> Step:
-        result = VOTES[one.words[2]]
+        _, _, mode, _ = one.words
+        result = VOTES[mode]
         holds, members = self.predicate(one.operands[1]), self.read(one.operands[2], "u32")
         write = self.write(one.operands[0], one.type)
 
@@ -290,7 +292,9 @@ class Accesses(Operands):
         """
         address = self._address(operand, WINDOWS["global"] if space == "global" else 0)
         variable = self.kernel.variables.get(PLACE.fullmatch(operand)[1])
-        if space == "param" and variable:
+        if space == "param":
+            if variable is None:  # an address in a register, as of a structure
+                raise one.unknown()
             space = variable.space
 
         def place(lanes: Lanes) -> tuple:

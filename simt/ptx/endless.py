@@ -109,7 +109,7 @@ class Watch:
         machine = self.machine
         inside, aside = np.isin(machine.next, list(self.loop)), machine.aside
         others = (machine.next < ASIDE) & ~machine.meeting & ~inside & ~aside
-        if not others.any():
+        if not others.any() and not machine.open_barriers():
             if not aside.any() or all(self._hold_the_same(*each) for each in self.tried):
                 raise self._fault()
             aside = np.zeros_like(aside)  # what they read has changed
@@ -163,6 +163,8 @@ class Watch:
             f"{machine.name(int(np.argmax(inside)))} goes round the loop{label} for ever: "
             "no turn changes what could end it"
         )
+        if machine.ordering is not None and machine.block_of.max() + 1 < np.prod(machine.grid):
+            what += "; with the race check, a thread block that could hasn't begun"
         waits = (machine.next < MEETING) & ~inside
         if waits.any():
             what += f" (and {machine.name(int(np.argmax(waits)))} waits until it has left)"

@@ -15,7 +15,7 @@ import numpy as np
 from simt.gpus import WARP_SIZE
 from simt.lanes import Lanes
 from simt.ptx import numbers
-from simt.ptx.accesses import STARTS, Accesses, space_of
+from simt.ptx.accesses import ORDERED, STARTS, Accesses, space_of
 from simt.ptx.machine import DONE, FENCES, PtxFault, Step
 from simt.ptx.memory import WINDOWS
 from simt.ptx.numbers import DTYPES, WIDER, size_of
@@ -30,6 +30,7 @@ COMPARISONS = {
     **{"hi": np.greater, "hs": np.greater_equal},
     **{"nu": lambda _a, _b: np.True_, "na": lambda _a, _b: np.False_},  # num, nan
 }
+UNORDERED = ("equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
 JOINED = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 INTEGER = {
     **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "mad": lambda a, b, c: a * b + c},
@@ -66,6 +67,8 @@ BITS = {
     **{"bfind": numbers.leading_one, "bfind.shiftamt": numbers.shift_to_leading_one},
     **{"bfe": numbers.bits_of, "bfi": numbers.with_bits},
 }
+BARRIER = {"sync", "cta", "aligned"}
+FENCE = {"cta", "cluster", "gl", "gpu", "sys", "sc", *ORDERED, "proxy", "async", "alias"}
 # The methods that translate all but arithmetic.
 OWN = {
     **dict.fromkeys(("bra", "ret", "exit", "trap", "bar", "barrier"), "_control"),
@@ -122,6 +125,8 @@ class Translator(Accesses):
         if one.words == ("call", "unknown"):
             return self._half_function(one)
         if opcode in FENCES:
+            if one.operands or not {*one.words[1:]} <= FENCE:
+                raise one.unknown()
             return lambda lanes: self.machine.fence(one, lanes)
         if "cc" in one.words and opcode in ("add", "sub", "mad"):
             return self._with_carry(one)
@@ -142,12 +147,12 @@ class Translator(Accesses):
                 raise PtxFault("sync", "the kernel stopped itself (trap)", one)
 
             return trap
-        if "warp" in one.words:
+        if one.words == ("bar", "warp", "sync"):
             return self._sync_warp(one)
         if opcode in ("bar", "barrier"):
             if "red" in one.words:
                 return self._reduce_at_barrier(one)
-            if one.operands != ("0",):
+            if one.operands != ("0",) or not {"sync"} <= {*one.words[1:]} <= BARRIER:
                 raise one.unknown()
             return lambda lanes: machine.wait(one, lanes)
         labels = self.kernel.labels
@@ -212,7 +217,10 @@ class Translator(Accesses):
     def _integer(self, one: Instruction) -> Step:
         words, type_, opcode = one.words, one.type, one.opcode.removesuffix("24")
         function = INTEGER[opcode]
-        one.require("lo", "hi", "wide", operands=1 + num_values(function))
+        halves = ("lo", "hi", "wide") if opcode in ("mul", "mad") else ()
+        one.require(*halves, operands=1 + num_values(function))
+        if len(words) > 3:
+            raise one.unknown()
         if "wide" in words:
             product = partial(np.multiply, dtype=DTYPES[WIDER[type_]])
             function = product if opcode == "mul" else lambda a, b, c: product(a, b) + c
@@ -308,9 +316,10 @@ class Translator(Accesses):
             b = ~b if is_sub else b  # a - b = a + ~b + 1: a borrow is no carry
             part = a + b
             result = part + (flag ^ is_sub if takes else is_sub)
+            carry = ((part < a) | (result < part)) ^ is_sub  # before a's register is written
             write(result, lanes)
             if gives:
-                write_flag(((part < a) | (result < part)) ^ is_sub, lanes)
+                write_flag(carry, lanes)
 
         return run
 
@@ -379,6 +388,9 @@ class Translator(Accesses):
         read = self.read(one.operands[1], source)
         plain = not (rounding or flush or how or "sat" in one.words or numbers.narrow(target))
         if plain and (source[0] in "us" or not is_integer):
+            if is_integer and size_of(target) <= size_of(source) and target != source:
+                narrow = methodcaller("astype", DTYPES[target])  # the register may be wider
+                return self._result(one.operands[0], target, narrow, read)
             return self._move(one.operands[0], target, read)
         if is_integer and source[0] in "us" and "sat" in one.words:
             each = [np.iinfo(DTYPES[type_]) for type_ in (target, source)]
@@ -420,7 +432,10 @@ class Translator(Accesses):
         words, type_ = one.words, one.type
         name, is_float = words[1], type_.startswith(("f", "bf"))
         join = next((JOINED[word] for word in words if word in JOINED), None)
-        one.require(name, "ftz", *JOINED, operands=4 if join else 3)
+        more = UNORDERED if is_float else ("lo", "ls", "hi", "hs") if type_[0] == "u" else ()
+        if name not in ("eq", "ne", "lt", "le", "gt", "ge", *more):
+            raise one.unknown()
+        one.require(name, *(("ftz",) if is_float else ()), *JOINED, operands=4 if join else 3)
         compared, unordered = COMPARISONS[name[:2]], is_float and name[2:] in ("u", "n")
         a, b = (self.read(operand, type_) for operand in one.operands[1:3])
         other = self.predicate(one.operands[3]) if join else None

@@ -33,6 +33,7 @@ FENCES = ("membar", "fence")
 ENDS_A_BLOCK = ("bra", "ret", "exit", "bar", "barrier", "trap")
 # Each is a basic block of its own: lanes may wait before it.
 MEETS = ("shfl", "vote", "match", "redux", "bar", "barrier", "mma", "ldmatrix", "stmatrix")
+WHOLE_WARPS = ("mma", "ldmatrix", "stmatrix")
 EVERY_LANE = np.uint32(0xFFFFFFFF)
 BATCH = 4096  # threads side by side, at most, where races are looked for: see batches.py
 
@@ -157,6 +158,7 @@ class Machine:
         self.next = np.where(self.exists, 0, DONE)
         self.resume = np.zeros(self.num_threads, np.int64)
         self.meeting, self.goes_on = np.zeros(self.num_threads, bool), False
+        self.num_ended = np.count_nonzero(self.next == DONE)
         self.some_meet = False
         self.set_aside(np.zeros(self.num_threads, bool))
         self.copies, self.at_opening = Copies(self.num_threads), dict[int, Step]()
@@ -206,7 +208,7 @@ class Machine:
             elif at == MEETING:
                 self._go_on()
             elif at == WAITING:
-                self._open_barrier()
+                self.open_barriers()
             else:
                 last = at
                 look(number, at)
@@ -237,12 +239,21 @@ class Machine:
             self.some_meet = self.meeting.any()
         self.num_issued[at] += self.num_warps(lanes)
         self.go(lanes, end if end < len(instructions) else DONE)
-        for step in self.steps[at]:
-            step(lanes)
+        for step, one in zip(self.steps[at], instructions[at:end], strict=True):
+            try:
+                step(lanes)
+            except PtxError:
+                raise
+            except (TypeError, ValueError, IndexError, KeyError) as error:
+                raise one.unknown() from error  # it has operands that it can't have
         self.goes_on = False
 
     def _go_on(self) -> None:
         """Some lanes wait for others of their warp, and nobody else can go on."""
+        num_ended = np.count_nonzero(self.next == DONE)
+        if num_ended != self.num_ended:  # perhaps those that were waited for
+            self.meeting[:], self.some_meet, self.num_ended = False, False, num_ended
+            return
         if self.batched:
             raise Doubt
         if "sync" in self.checks:
@@ -301,7 +312,9 @@ class Machine:
             self._require_members(one, np.broadcast_to(members, self.num_threads), lanes.flags)
         if self.goes_on or lanes.everyone:
             return lanes
-        waits = lanes.flags & (members & self.ballot(self.exists & ~lanes.flags) != 0)
+        # A mask may name lanes that have ended, except where all lanes hold a part of a matrix.
+        others = self.exists if one.opcode in WHOLE_WARPS else self.next != DONE
+        waits = lanes.flags & (members & self.ballot(others & ~lanes.flags) != 0)
         if not waits.any():
             return lanes
         self.next[waits], self.meeting[waits], self.some_meet = one.number, True, True
@@ -329,9 +342,11 @@ class Machine:
         """Nobody can go on, and some lanes wait for others of their warp."""
         waits = int(np.argmax(self.meeting))
         warp = slice(waits // WARP_SIZE * WARP_SIZE, (waits // WARP_SIZE + 1) * WARP_SIZE)
-        away = warp.start + int(np.argmax(self.exists[warp] & ~self.meeting[warp]))
+        one = self.kernel.instructions[self.next[waits]]
+        others = self.exists if one.opcode in WHOLE_WARPS else self.next != DONE
+        away = warp.start + int(np.argmax(others[warp] & ~self.meeting[warp]))
         what = f"{self.name(away)} isn't here, but its lane is in the mask"
-        return PtxFault("sync", what, self.kernel.instructions[self.next[waits]])
+        return PtxFault("sync", what, one)
 
     # Barriers ---------------------------------------------------------------------------------
 
@@ -342,10 +357,15 @@ class Machine:
         self.resume[lanes.flags] = barrier.number + 1
         self.go(lanes, WAITING)
 
-    def _open_barrier(self) -> None:
-        """All threads of the thread blocks wait or have ended. Those of one block must be at the
-        same barrier, and none may have ended."""
-        resume = np.where(self.next == WAITING, self.resume, DONE).reshape(-1, self.per_block)
+    def open_barriers(self) -> bool:
+        """Of the thread blocks whose threads all wait or have ended. Those of one block must be at
+        the same barrier, and none may have ended. False: there is no such block."""
+        waiting = self.next == WAITING
+        ready = ((self.next == DONE) | waiting).reshape(-1, self.per_block).all(axis=1)
+        waiting &= np.repeat(ready, self.per_block)
+        if not waiting.any():
+            return False
+        resume = np.where(waiting, self.resume, DONE).reshape(-1, self.per_block)
         exists = self.exists.reshape(resume.shape)
         lowest = resume.min(axis=1, keepdims=True)
         waits = lowest != DONE
@@ -362,15 +382,16 @@ class Machine:
         if self.keeps_shared:
             shared = self.memory["shared"].data.reshape(self.num_blocks, -1)
             self.at_barriers.append((waits[:, 0], shared.copy()))
-        waiting = self.next == WAITING
-        for number in self.at_opening:
-            self.at_opening[number](self.lanes(waiting & (self.resume == number)))
-        self.at_opening.clear()
+        for number, then in self.at_opening.items():
+            here = self.lanes(waiting & (self.resume == number))
+            if here.count:
+                then(here)
         self.next[waiting] = self.resume[waiting]
         if self.ordering is not None:
             self.ordering.barrier()
         if self.batched:
             self._settle()
+        return True
 
     def fence(self, one: Instruction, lanes: Lanes) -> None:
         if self.ordering is not None:

@@ -66,7 +66,7 @@ class Space:
 
     def outside(self, addresses: np.ndarray, num_bytes: int) -> np.ndarray:
         """Which accesses, by their addresses within this space, leave it or their buffer."""
-        beyond = (addresses < 0) | (addresses + num_bytes > self.size)
+        beyond = (addresses < 0) | (addresses > self.size - num_bytes)
         if self.owner is None:
             return beyond
         inside = np.where(beyond, 0, addresses)

@@ -225,9 +225,13 @@ def _array_of(found: re.Match, line: int) -> np.ndarray:
         items = [literal(text, DTYPES[type_]) for text in re.findall(r"[^\s{},]+", values or "")]
         shape = [int(size or len(items)) for size in re.findall(r"\[(\d*)\]", sizes)]
         array = np.zeros(math.prod(shape), DTYPES[type_])
+        rows = re.findall(r"{([^{}]*)}", values or "")
+        if len(rows) > 1 and any(row.count(",") + 1 != shape[-1] for row in rows):
+            raise ValueError("a row isn't full")
         array[: len(items)] = items
     except ValueError:  # such as the address of another
-        raise PtxError(f"line {line} of the PTX: {name} isn't an array of numbers") from None
+        what = f"{name} isn't an array of numbers, in full rows"
+        raise PtxError(f"line {line} of the PTX: {what}") from None
     return array
 
 
@@ -380,8 +384,9 @@ class _Body:
     def _call(self, text: str, line: int) -> None:
         """The function's body follows the call. Its `ret` is a branch to what comes after it."""
         found = CALL.fullmatch(text)
-        if found is None:  # such as one under a guard, which no compiler makes
-            raise PtxError(f"line {line} of the PTX: what call is {text!r}?")
+        if found is None:  # through a pointer, or under a guard; refused when it is reached
+            self._append("", ("call", "unknown"), (text,), text, line)
+            return
         name, function = found[2], self.module.functions.get(found[2])
         given = list(map(self._renamed, [*_names_in(found[1]), *_names_in(found[3])]))
         if function is None:  # one of cuda.fp16, or refused when it is reached

@@ -79,10 +79,10 @@ FORMS |= {f"red{name[4:]}": (form[0][1:], form[1]) for name, form in ATOMICS.ite
 ADDRESS = "-"
 SPECIAL = re.compile(
     r"%(n?(tid|ctaid|clusterid)\.[xyz]|n?warpid|laneid|lanemask_\w+|n?smid|gridid|clock\w*|pm\d\w*"
-    r"|globaltimer\w*|envreg\d+|\w+_smem_\w+|\w*cluster_\w+(\.[xyz])?|current_graph_exec)|WARP_SZ"
+    r"|globaltimer\w*|envreg\d+|\w+_smem_\w+|\w*cluster_\w+(\.[xyz])?|current_graph_exec)"
 )
 IDENTIFIER = re.compile(r"(?<![\w$.%])(?:[A-Za-z$%][\w$.%]*|_[\w$.%]+)")
-CONSTANT = re.compile(r"0[fF][0-9A-Fa-f]{8}|0[dD][0-9A-Fa-f]{16}|-?(\d+\.\d*)|-?\d\w*")
+CONSTANT = re.compile(r"0[fF][0-9A-Fa-f]{8}|0[dD][0-9A-Fa-f]{16}|-?\d+(\.\d*)?(e[+-]?\d+)?|-?\d\w*")
 
 
 def require_types(kernel: Kernel) -> None:
@@ -177,6 +177,8 @@ def _require_parts(kernel: Kernel, one: Instruction, operand: str, wanted: str) 
         wanted = ADDRESS
     elif operand.startswith("{") and one.opcode == "mov" and wanted:
         wanted = f"b{8 * size_of(wanted) // len(operand.split(','))}"
+        if wanted not in DTYPES:
+            raise one.unknown()
     for number, part in enumerate(operand.split("|")):
         for name in IDENTIFIER.findall(part):
             _require_name(kernel, one, name, "pred" if number else wanted)
@@ -185,7 +187,8 @@ def _require_parts(kernel: Kernel, one: Instruction, operand: str, wanted: str) 
 
 
 def _takes_constant(text: str, wanted: str) -> bool:
-    is_single, is_double = text[:2] in ("0f", "0F"), text[:2] in ("0d", "0D") or "." in text
+    is_single, is_double = text[:2] in ("0f", "0F"), text[:2] in ("0d", "0D")
+    is_double |= re.search(r"^-?\d+[.e]", text) is not None
     if is_single or is_double:
         return wanted in ("f32", "f64", "b32" if is_single else "b64")
     return _kind(wanted) in ("bits", "integer", "pred")
@@ -200,7 +203,7 @@ def _require_name(kernel: Kernel, one: Instruction, name: str, wanted: str) -> N
         takes_it = one.opcode in ("mov", "cvt", "cvta") and _kind(wanted) in ("bits", "integer")
         if wanted not in ("", ADDRESS) and not takes_it:
             raise _refused(one, f"{name} is no register, and must be moved to one first")
-    elif name.startswith("%") or (wanted and one.opcode != "mov"):
+    elif name.startswith("%") or (wanted and one.opcode != "mov" and name != "WARP_SZ"):
         raise _refused(one, f"{name} isn't declared")
 
 

@@ -185,6 +185,24 @@ def test_products_of_bytes_are_added(name: str, types: tuple[str, str]) -> None:
     assert got.tolist() == [x & 0xFFFFFFFF for x in want]
 
 
+@pytest.mark.parametrize("name", ["add", "sub"])
+def test_a_carry_is_that_of_the_operand_before_it_is_overwritten(name: str) -> None:
+    a, b = integers("u32"), integers("u32")
+    text = f"{name}.cc.u32 {{0}}, {{0}}, {{1}}; {name}c.u32 {{d}}, 0, 0"
+    got = computed(text, "u32", ("u32", a), ("u32", b))
+    exact = int.__add__ if name == "add" else int.__sub__
+    want = [exact(x, y) >> 32 for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert got.tolist() == [wrapped(n, "u32") for n in want]
+
+
+@pytest.mark.parametrize("target", ["u8", "s8", "u16", "s16"])
+@pytest.mark.parametrize("source", ["s16", "u16", "s32", "u32"])
+def test_an_integer_is_cut_to_its_type_in_a_wider_register(target: str, source: str) -> None:
+    numbers = integers(source)
+    got = computed(f"cvt.{target}.{source} {{d}}, {{0}}", "s32", (source, numbers))
+    assert got.tolist() == [wrapped(n, target) for n in numbers.tolist()]
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 def test_a_carry_goes_from_one_instruction_to_the_next(bits: int) -> None:
     """Numbers of two registers: added, subtracted and multiplied; and the carry at their end."""

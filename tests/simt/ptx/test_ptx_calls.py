@@ -152,8 +152,8 @@ def test_shared_memory_of_a_function_is_one_for_all_its_calls() -> None:
 @pytest.mark.parametrize(
     ("body", "what"),
     [
-        ("call.uni (%r3), %rd1, (%r0), prototype_0;", "what call is 'call.uni "),
-        ("@%p1 call.uni tally, ();", "what call is '@%p1 call.uni tally, ()"),
+        ("call.uni (%r3), %rd1, (%r0), prototype_0;", "no such function: call.uni .%r3., %rd1"),
+        ("@%p1 call.uni tally, ();", "no such function: @%p1 call.uni tally, ()"),
         ("call.uni (%r3), in_registers, (%r0);", "in_registers takes or gives values in registers"),
         ("call.uni forever, ();", "forever calls itself"),
         ("st.param.u64 [p1], %rd1;", r"line \d+ of the PTX: st.param.u64 \[p1\]"),  # read-only

@@ -72,11 +72,11 @@ WRONG = {
     ),
     "a shuffle without its lanes": (
         "sync: thread 16 of thread block 0 isn't here, but its lane is in the mask",
-        "setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r3, %r0, 1, 31, -1;",
+        "setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r3, %r0, 1, 31, -1; bar.sync 0;",
     ),
-    "a shuffle with lanes that have ended": (
-        "sync: thread 16 of thread block 0 isn't here, but its lane is in the mask",
-        "setp.lt.u32 %p1, %r0, 16; @%p1 bra ON; ret; ON: shfl.sync.bfly.b32 %r3, %r0, 1, 31, -1;",
+    "a shuffle from lanes that have ended": (
+        "sync: a lane reads from one that isn't here",
+        "setp.lt.u32 %p1, %r0, 16; @%p1 bra ON; ret; ON: shfl.sync.bfly.b32 %r3, %r0, 16, 31, -1;",
     ),
     "a lane that isn't in the mask": (
         "sync: a lane reads from one that isn't here",
@@ -84,7 +84,7 @@ WRONG = {
     ),
     "a vote without its lanes": (
         "isn't here",
-        "setp.lt.u32 %p1, %r0, 8; @%p1 vote.sync.ballot.b32 %r3, %p1, 0x1FF;",
+        "setp.lt.u32 %p1, %r0, 8; @%p1 vote.sync.ballot.b32 %r3, %p1, 0x1FF; bar.sync 0;",
     ),
     "a copy that wasn't waited for": (
         "init: thread 0 of thread block 0, address 0x0 is read, and the thread that copies it",
@@ -466,6 +466,67 @@ def test_text_is_free_of_form() -> None:
     run_ptx(text + '.file 1 "/a//b.cu"\n', 1, 4, array)
     assert array.tolist() == [32] * 4
     assert parse(text + '.file 1 "/a//b.cu"\n').instructions[-2].source == ("/a//b.cu", 3)
+
+
+UNKNOWN = [
+    *("shf.l.wrap.b32 %r1, %r2, %r3", "prmt.b32 %r1, %r2, %r3", "add.cc.u32 %r1, %r2"),
+    *("setp.lt.ftz.s32 %p1, %r2, %r3", "setp.ltx.s32 %p1, %r2, %r3", "setp.lo.s32 %p1, %r2, %r3"),
+    *("cvt.u32.f32 %r1, %f1", "cvt.rn.f16x2.f32 %r1, %f1", "mov.b64 %rd1, {%r1, %r2, %r3}"),
+    *("add.hi.u32 %r1, %r2, %r3", "mul.hi.lo.u32 %r1, %r2, %r3", "add.wide.u32 %r1, %r2, %r3"),
+    *("vote.sync.any.ballot.b32 %r1, %p1, -1", "shfl.sync.bfly.idx.b32 %r1, %r2, 0, 31, -1"),
+    *("bar.arrive 0", "bar.foo 0", "bar.warp -1", "fence.foo", "membar.gl 0"),
+    "mov.u64 %rd5, p1; ld.param.u64 %rd6, [%rd5]",
+]
+
+
+@pytest.mark.parametrize("instruction", UNKNOWN)
+def test_words_and_operands_that_an_instruction_cannot_have_are_named(instruction: str) -> None:
+    with pytest.raises(PtxError, match="line 14 of the PTX"):
+        run(f"setp.eq.u32 %p1, %r0, 0; mov.f32 %f1, 0f00000000; {instruction};", np.zeros(32, "u4"))
+
+
+@pytest.mark.parametrize("instruction", [
+    "mov.u64 %rd5, 0x7ffffffffffffff0; ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%rd5]",
+    "mov.u64 %rd5, 0x80007EFFFFFFFFF8; ld.global.u64 %rd6, [%rd5]",
+    "st.shared.u32 [s+9223372036854775804], %r0",
+])  # fmt: skip
+def test_an_address_at_the_end_of_all_numbers_is_outside(instruction: str) -> None:
+    with pytest.raises(PtxFault, match="memory: thread 0"):
+        run(f"{instruction};", np.zeros(32, np.uint32))
+
+
+def test_a_mask_may_name_lanes_that_have_ended() -> None:
+    """As after `if i >= n: return`, wherever the compiler puts the end."""
+    out = np.zeros(32, np.uint32)
+    vote = "vote.sync.ballot.b32 %r1, %p1, -1; st.global.u32 [%rd1], %r1;"
+    run("setp.lt.u32 %p1, %r0, 16; @!%p1 bra END; " + vote + " END: ret;", out)
+    assert out.tolist() == [0xFFFF] * 16 + [0] * 16
+
+
+LOOK_BACK = """
+mov.u32 %r1, %ctaid.x; mul.wide.u32 %rd5, %r1, 4; add.u64 %rd5, %rd11, %rd5;
+setp.eq.u32 %p1, %r1, 0; @%p1 bra D;
+W: ld.volatile.global.u32 %r2, [%rd5+-4]; setp.eq.u32 %p2, %r2, 0; @%p2 bra W;
+D: bar.sync 0; setp.ne.u32 %p3, %r0, 0; @%p3 bra E;
+membar.gl; add.u32 %r3, %r1, 1; st.volatile.global.u32 [%rd5], %r3; E: mov.u32 %r4, 1;"""
+
+
+@pytest.mark.parametrize("checks", [("memory", "init", "sync"), CHECKS])
+def test_a_thread_block_may_wait_for_one_that_stands_at_a_barrier(checks: tuple[str, ...]) -> None:
+    out = np.zeros(64, np.uint32)
+    run(LOOK_BACK, out, grid=4, checks=checks)
+    assert out[:5].tolist() == [1, 2, 3, 4, 0]
+
+
+def test_a_thread_block_that_waits_for_a_later_one_is_told_so() -> None:
+    body = "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; @%p1 bra S; W: ld.volatile.global.u32 "
+    body += "%r2, [%rd11]; setp.eq.u32 %p2, %r2, 0; @%p2 bra W; bra E; "
+    body += "S: st.volatile.global.u32 [%rd11], 1; E: mov.u32 %r4, 1;"
+    with pytest.raises(
+        PtxFault, match="with the race check, a thread block that could hasn't begun"
+    ):
+        run(body, np.zeros(32, np.uint32), grid=2)
+    run(body, np.zeros(32, np.uint32), grid=2, checks="sync")
 
 
 def test_a_label_is_that_of_the_innermost_scope() -> None:

@@ -196,6 +196,7 @@ def test_a_variable_outside_of_functions_may_be_written_and_starts_anew_in_each_
     (".extern .global .u32 v;", "line 5 of the PTX: v is .extern, and nothing else declares it"),
     (".global .u64 v = generic(kernel);", "line 5 of the PTX: v isn't an array of numbers"),
     (".global .u8 v[2] = {1, 2, 3};", "line 5 of the PTX: v isn't an array of numbers"),
+    (".global .u32 v[2][2] = {{5}, {7, 8}};", "line 5 of the PTX: v isn't an array of numbers, in"),
     (".global .b128 v;", "line 5 of the PTX: the type .b128 isn't known"),
 ])  # fmt: skip
 def test_a_variable_that_cannot_be_had_is_refused_where_it_is_used(

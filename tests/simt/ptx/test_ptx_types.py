@@ -187,6 +187,12 @@ def test_what_no_assembler_takes_is_named_before_anything_runs(body: str) -> Non
     assert "line 14 of the PTX" in str(refused.value)
 
 
+def test_constants_may_have_exponents_and_a_name() -> None:
+    out = np.zeros(32, np.float32)
+    run("mov.f32 %f1, 1.5e2; add.u32 %r1, %r0, WARP_SZ; st.global.f32 [%rd1], %f1;", out)
+    assert (out == 150).all()
+
+
 def test_a_name_may_be_declared_again_in_an_inner_scope() -> None:
     out = np.zeros(32, np.uint32)
     run("{ .reg .u32 %r1; mov.u32 %r1, 7; st.global.u32 [%rd1], %r1; }", out)
