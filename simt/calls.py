@@ -3,7 +3,7 @@
 import ast
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from types import FunctionType
 
@@ -123,7 +123,7 @@ class Calls(Expressions):
         function = FUNCTIONS[name]
         is_atomic, is_used = name.startswith("atomic."), node is not self.unused
         if is_atomic:
-            function = partial(function, is_used=is_used)
+            function = _marked(function, is_used)
         self._must_match(node, function, 2)
         may_interact = is_atomic and is_used and not self._is_shared(node.args[0])
         self.program.called.add(f"used {name}" if may_interact else name)
@@ -143,13 +143,10 @@ class Calls(Expressions):
 
     def _must_match(self, node: ast.Call, function: Callable, before: int) -> None:
         """before  how many arguments come before the kernel's own: the frame, the place"""
-        takes = signature(function)
-        try:
-            takes.bind(*[None] * before, *node.args)
-        except TypeError:
-            names = ", ".join(n for n in [*takes.parameters][before:] if n != "is_used")
-            why = f"{ast.unparse(node.func)} takes ({names})"
-            raise self.source.unsupported(node, why) from None
+        if not _takes(function, before + len(node.args)):
+            names = [n for n in signature(function).parameters if n != "is_used"][before:]
+            why = f"{ast.unparse(node.func)} takes ({', '.join(names)})"
+            raise self.source.unsupported(node, why)
 
     def _is_shared(self, node: ast.expr) -> bool:
         """Is it certainly a shared array of this function?"""
@@ -291,6 +288,22 @@ class Calls(Expressions):
 
 def _in_type(run: Run, declared: Type | None) -> Run:
     return run if declared is None else lambda frame: as_declared(run(frame), declared)
+
+
+@cache
+def _marked(atomic: Callable, is_used: bool) -> Callable:
+    """An atomic operation whose result is used, or isn't; one object for each, for `_takes`."""
+    return partial(atomic, is_used=is_used)
+
+
+@cache
+def _takes(function: Callable, count: int) -> bool:
+    """Does a function of ours take so many arguments?"""
+    try:
+        signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 def _hashable(thing: object) -> bool:
