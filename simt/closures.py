@@ -27,7 +27,7 @@ class Closures(Iterables):
         cells = tuple(CellType(self.enclosed.get(name, CAPTURED)) for name in code.co_freevars)
         inner = FunctionType(code, self.function.__globals__, code.co_name, None, cells)
         defaults = tuple(self.constant(default) for default in node.args.defaults)
-        if UNKNOWN in defaults:
+        if any(default is UNKNOWN for default in defaults):
             raise self.source.unknown(node, f"a default of {name} that isn't a constant")
         inner.__defaults__ = defaults
         self.inner[name] = inner

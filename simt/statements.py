@@ -145,16 +145,23 @@ class Statements(Closures):
         return run
 
     def _do_raise(self, node: ast.Raise) -> Step:
-        """raise ValueError, raise ValueError("why"): an error here. On a GPU, the thread ends, and
-        only a kernel with debug=True reports it."""
-        named = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        """raise ValueError, raise ValueError("why"): an error here; a note says who raised it. On
+        a GPU, the thread ends, and only a kernel with debug=True reports it."""
+        is_call = isinstance(node.exc, ast.Call)
+        named, given = (node.exc.func, node.exc.args) if is_call else (node.exc, [])
         kind = UNKNOWN if named is None or node.cause else self.known(named)
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise self.source.unknown(node)
+        arguments = [self.constant(one) for one in given]
+        if any(one is UNKNOWN for one in arguments) or (is_call and node.exc.keywords):
+            what = "an error in a kernel takes constants alone, and none by name"
+            raise self.source.unsupported(node, what)
 
         def run(frame: Frame) -> None:
+            error = kind(*arguments)
             who = frame.gang.name_of(frame.lanes.numbers[0])
-            raise frame.gang.error(Raised(kind(f"{who} raises this{self.source.where(node)}")))
+            error.add_note(f"{who} raises this{self.source.where(node)}")
+            raise frame.gang.error(Raised(error))
 
         return run
 

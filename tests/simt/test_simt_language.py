@@ -17,7 +17,10 @@ class TooLarge(Exception):
 @cuda.jit(device=True)
 def small(x):
     if x > 5:
-        raise TooLarge("above 5")
+        raise TooLarge(
+            "above",
+            5,
+        )
     return x
 
 
@@ -35,17 +38,44 @@ def test_raise_is_an_error_that_names_the_thread_and_the_line(order: str) -> Non
     assert launch(careful, 2, 32, a, out, order=order).clean
     np.testing.assert_array_equal(out, a)
     a[40] = 6
-    with pytest.raises(TooLarge, match=r"(?s)^thread 8 of thread block 1 raises .* in small"):
+    with pytest.raises(TooLarge, match=r"(?s)^\('above', 5\)\nthread 8 .* in small"):
         launch(careful, 2, 32, a, out, order=order)
     a[40] = -1
-    with pytest.raises(ValueError, match=r"(?s)^thread 8 of thread block 1 raises .* in careful:"):
+    with pytest.raises(ValueError, match=r"(?s)^\nthread 8 of thread block 1 .* in careful:"):
         launch(careful, 2, 32, a, out, order=order)
 
 
-def test_raise_needs_the_name_of_an_error() -> None:
+def test_raise_needs_the_name_of_an_error_and_constants() -> None:
+    dynamic = "t", "'x %d' % t", "out", "f'{t}'", "*SIZES", "why=1"
     for text in ("raise", "raise out", "raise ValueError from out"):
         with pytest.raises(Unsupported, match=text):
             launch(kernel("out", text), 1, 1, np.zeros(1))
+    for text in dynamic:
+        with pytest.raises(Unsupported, match="takes constants alone, and none by name"):
+            launch(kernel("out", f"raise ValueError({text})", SIZES=(1, 2)), 1, 1, np.zeros(1))
+    with pytest.raises(Unsupported, match="nothing is not defined"):
+        launch(kernel("out", "if out[0]:\n    raise ValueError(nothing)"), 1, 1, np.zeros(1))
+
+
+class Odd(Exception):
+    """An error whose arguments and text are its own."""
+
+    def __init__(self, low: float, table: np.ndarray) -> None:
+        self.low, self.table = low, table
+
+    def __str__(self) -> str:
+        return f"below {self.low}"
+
+
+def test_an_error_gets_the_arguments_that_the_kernel_gives_it() -> None:
+    table = np.arange(3)
+    body = "low = LOW\nif t == 3:\n    raise Odd(low, TABLE)"
+    with pytest.raises(Odd, match=r"(?s)^below 2.5\nthread 3 of .* in kernel") as caught:
+        launch(kernel("", body, Odd=Odd, LOW=2.5, TABLE=table), 1, 32)
+    assert str(caught.value) == "below 2.5"
+    assert caught.value.table is table
+    with pytest.raises(Unsupported, match="missing 1 required positional argument: 'table'"):
+        launch(kernel("", "raise Odd(1)", Odd=Odd), 1, 1)
 
 
 REFUSED = {
