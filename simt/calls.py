@@ -21,7 +21,7 @@ from simt.records import item_type
 from simt.signatures import Type, as_declared, declared
 from simt.source import Unsupported, source_of
 from simt.trace import NO_TURN
-from simt.tuples import as_vector, vector_type
+from simt.tuples import as_vector, is_tuple, vector_type
 from simt.twins import TWINS, LaneAccess
 
 OPERATOR_NODES = {functions[0]: kind for kind, functions in OPERATORS.items()} | {pow: ast.Pow}
@@ -313,20 +313,20 @@ def _hashable(thing: object) -> bool:
 def _length(thing: object) -> object:
     if isinstance(thing, Array) and thing.ndim:
         return thing.shape[0]
-    if not isinstance(thing, tuple):
+    if not is_tuple(thing):
         raise Misuse(f"{thing} has no len")
     return len(thing)
 
 
 def _as_tuple(thing: object) -> tuple:
-    if not isinstance(thing, tuple):
+    if not is_tuple(thing):
         raise Misuse(f"the simulator knows tuple(...) of a tuple, not of {thing}")
     return thing
 
 
 def _printed(value: object, lane: int) -> str:
     """A value as Numba prints it: %lld, %llu, %f, or text."""
-    if isinstance(value, tuple):
+    if is_tuple(value):
         parts = [_printed(part, lane) for part in value]
         return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
     if isinstance(value, str):

@@ -24,7 +24,7 @@ from simt.lanes import NUMBERS, Frame, merged, same_kind
 from simt.memory import Array
 from simt.names import CUDA_MODULES, cast_target, cuda_name, plain_function
 from simt.source import Unsupported
-from simt.tuples import like
+from simt.tuples import is_tuple, like
 from simt.views import partial_view
 
 Run = Callable[[Frame], object]
@@ -283,7 +283,7 @@ class Expressions(Known):
         def read(frame: Frame) -> object:
             thing = base(frame)
             indices = index(frame, thing)
-            if isinstance(thing, tuple):
+            if is_tuple(thing):
                 if constant_slice:
                     return thing[constant_slice]
                 if slices:
@@ -336,7 +336,7 @@ class Expressions(Known):
 
             def one(frame: Frame, array: object) -> tuple:
                 value = part(frame)
-                return value if isinstance(value, tuple) else (value,)
+                return value if is_tuple(value) else (value,)
 
             return one
         return lambda frame, array: tuple([part(frame) for part in parts])
@@ -366,7 +366,7 @@ def _is(a: object, b: object) -> Value:
 
 def _in(value: Value, values: object) -> Value:
     """value in values, a tuple"""
-    if not isinstance(values, tuple):
+    if not is_tuple(values):
         raise Misuse("the simulator knows `in` for tuples")
     found: Value = False
     for other in values:

@@ -17,6 +17,7 @@ from simt.calls import Calls
 from simt.known import UNKNOWN
 from simt.lanes import Frame
 from simt.memory import Array
+from simt.tuples import is_tuple
 from simt.views import partial_view
 
 Iterable = tuple[Callable, Callable, Callable]
@@ -75,7 +76,7 @@ class Iterables(Calls):
 
         def start(frame: Frame) -> list:
             found = things(frame)
-            if not isinstance(found, tuple | Array) or getattr(found, "ndim", 1) == 0:
+            if not (is_tuple(found) or isinstance(found, Array)) or getattr(found, "ndim", 1) == 0:
                 what = "a loop over anything but range(...), a tuple, an array, enumerate or zip"
                 raise self.source.unknown(node, what)
             return [found, 0]

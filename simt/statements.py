@@ -25,7 +25,7 @@ from simt.known import CAPTURED, UNKNOWN
 from simt.lanes import NUMBERS, RESULT, Frame
 from simt.memory import Array
 from simt.names import cuda_name, plain_function
-from simt.tuples import flattened
+from simt.tuples import flattened, is_tuple
 from simt.views import fill, partial_view
 
 Step = Callable[[Frame], None]
@@ -234,7 +234,7 @@ class Statements(Closures):
         def run(frame: Frame, value: object) -> None:
             if isinstance(value, Array) and _has_items(frame, value, count):
                 value = tuple([item_at(frame, value, at, place) for at in range(count)])
-            if not isinstance(value, tuple) or len(value) != count:
+            if not is_tuple(value) or len(value) != count:
                 raise self.source.unsupported(node, f"needs {count} values")
             for target, part in zip(targets, value, strict=True):
                 target(frame, part)

@@ -17,6 +17,14 @@ def like(old: tuple, parts: Iterable[object]) -> tuple:
     return old._make(parts) if hasattr(old, "_make") else tuple(parts)
 
 
+def is_tuple(thing: object) -> bool:
+    """Is it a tuple in a kernel? Raises Misuse for a vector, of which Numba takes no parts."""
+    if isinstance(thing, tuple) and isinstance(getattr(type(thing), "dtype", None), np.dtype):
+        fields = ", ".join(f".{name}" for name in thing._fields)
+        raise Misuse(f"cuda.{type(thing).__name__} isn't a tuple: it has only {fields}")
+    return isinstance(thing, tuple)
+
+
 def flattened(values: Mapping[object, object]) -> dict[object, object]:
     """The values, and instead of a tuple its parts, with names such as a[0]."""
     return {part: value for name in values for part, value in _parts(name, values[name])}

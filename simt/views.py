@@ -8,6 +8,7 @@ from simt.access import locate, store
 from simt.arithmetic import Misuse, Value, dtype_of
 from simt.lanes import Frame
 from simt.memory import Array
+from simt.tuples import is_tuple
 
 
 def partial_view(frame: Frame, array: Array, indices: tuple, place: int) -> Array:
@@ -33,7 +34,7 @@ def fill(frame: Frame, view: Array, value: Value | tuple[Value, ...], place: int
     """view[:] = value, one item after another, like the loop that Numba generates. A tuple has a
     number for each item."""
     outer = frame.lanes
-    if isinstance(value, tuple):
+    if is_tuple(value):
         _require_fits(frame, view, value)
     most = (np.max(np.broadcast_to(n, outer.flags.shape)[outer.numbers]) for n in view.shape)
     for index in np.ndindex(*most):

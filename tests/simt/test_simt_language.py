@@ -1,6 +1,7 @@
 """raise, tuples, methods and grids: what is refused, and with which words."""
 
 import math
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -124,6 +125,13 @@ WORDS = {
     "out[0] = np.maximum(np.float16(t), 1)": "for float32 and float64, not for float16",
 }
 REFUSED |= WORDS
+PARTS = (
+    *("out[0] = v[0]", "out[0] = v[t]", "w = v[:1]", "x, y = v", "out[0] = len(v)", "w = tuple(v)"),
+    *("for e in v: out[0] = e", "for i, e in enumerate(v): out[0] = e", "out[:2] = v"),
+    *("if t in v: out[0] = 1", "print(v)", "out[0] = a.reshape(2, 2)[v]"),
+)
+ONLY_FIELDS = r"cuda.int32x2 isn't a tuple: it has only .x, .y\n"
+REFUSED |= {f"v = cuda.int2(1, t)\n{text}": ONLY_FIELDS for text in PARTS}
 STORED = {
     "a[:] = a[::-1]": "only numbers can be stored, one or a tuple: to copy an array takes a loop",
     "a[0] = 1, 2": "only a number can be stored",
@@ -152,6 +160,15 @@ REFUSED |= INSIDE
 def test_what_is_refused_is_named(text: str) -> None:
     with pytest.raises(Unsupported, match=REFUSED[text]):
         launch(kernel("out, a", text, LANE=cuda.laneid), 1, 32, np.zeros(1), np.zeros(4, np.int32))
+
+
+def test_a_tuple_may_hold_vectors_and_have_a_field_named_dtype() -> None:
+    body = "for v in pair:\n    out[t] += v.y\nout[t] += pair[1].x + len(pair) + len(named)"
+    named = namedtuple("Named", ["dtype"])(1)
+    out = np.zeros(4)
+    pair = "pair = cuda.int2(1, t), cuda.int2(5, 10)\n"
+    launch(kernel("out, named", pair + body), 1, 4, out, named)
+    np.testing.assert_array_equal(out, np.arange(4) + 10 + 5 + 2 + 1)
 
 
 def test_arrays_in_a_tuple_are_written_and_restored_like_others() -> None:
