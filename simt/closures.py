@@ -8,7 +8,7 @@ import ast
 from types import CellType, CodeType, FunctionType
 
 from simt.iterables import Iterables
-from simt.known import CAPTURED, UNKNOWN
+from simt.known import UNKNOWN, Captured
 from simt.source import NESTED
 
 
@@ -24,13 +24,22 @@ class Closures(Iterables):
         if any(isinstance(one, NESTED) for one in inside):
             raise self.source.unknown(node, f"a function inside {name}")
         code = next(code for code in self.function.__code__.co_consts if _is_of(code, name, node))
-        cells = tuple(CellType(self.enclosed.get(name, CAPTURED)) for name in code.co_freevars)
+        cells = tuple(CellType(self._inside(name, node)) for name in code.co_freevars)
         inner = FunctionType(code, self.function.__globals__, code.co_name, None, cells)
         defaults = tuple(self.constant(default) for default in node.args.defaults)
         if any(default is UNKNOWN for default in defaults):
             raise self.source.unknown(node, f"a default of {name} that isn't a constant")
         inner.__defaults__ = defaults
         self.inner[name] = inner
+        arrays = self.dtypes.keys() & {*code.co_freevars}
+        self.program.dtypes[inner] = {name: self.dtypes[name] for name in arrays}
+
+    def _inside(self, name: str, node: ast.AST) -> object:
+        """What a variable around a function inside is there."""
+        if name in self.enclosed:
+            return self.enclosed[name]
+        here = ast.copy_location(ast.Name(name, ast.Load()), node)
+        return Captured(self.constant(here))
 
 
 def _defines(node: ast.AST, name: str) -> bool:

@@ -19,7 +19,7 @@ from simt.device_array import numbers_of
 from simt.float64 import noting
 from simt.intrinsics import REGISTERS, SPECIAL, position
 from simt.kernel_arguments import arrays_of, constant_array
-from simt.known import CAPTURED, UNKNOWN, Known
+from simt.known import UNKNOWN, Captured, Known
 from simt.lanes import NUMBERS, Frame, merged, same_kind
 from simt.memory import Array
 from simt.names import CUDA_MODULES, cast_target, cuda_name, plain_function
@@ -94,7 +94,7 @@ class Expressions(Known):
 
     def _on_name(self, node: ast.Name) -> Run:
         name = node.id
-        if name not in self.variables and self.enclosed.get(name) is not CAPTURED:
+        if name not in self.variables and not isinstance(self.enclosed.get(name), Captured):
             return self._fixed(node, self.known(node))
         if name in self.inner:
             raise self.source.unsupported(node, f"{name}, a function inside, can only be called")

@@ -8,6 +8,7 @@ import builtins
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import FunctionType, MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +17,14 @@ from simt.names import CUDA_MODULES, cuda_name, function_behind, with_halves
 from simt.source import Source
 
 UNKNOWN = object()  # not known before the kernel runs
-CAPTURED = object()  # a variable of the kernel, in a function that it defines inside
 NOTHING: Mapping[str, object] = MappingProxyType({})
 LITERAL = ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop
+
+
+class Captured(NamedTuple):
+    """A variable of the kernel, in a function that it defines inside."""
+
+    constant: object  # what the kernel knows of it before it runs, or UNKNOWN
 
 
 class Known:
@@ -32,6 +38,7 @@ class Known:
     compiled_in  all that was found outside the function, by name
     calls        the device functions that it calls, translated
     inner        the functions that are defined inside it
+    dtypes       of its arguments that are arrays, as far as they are known
     types_given  node -> the type that it gave last; None unless operations in float64 are traced
     """
 
@@ -55,6 +62,7 @@ class Known:
         code = function.__code__
         self.variables = {*code.co_varnames, *code.co_cellvars} - set(functions)
         self.inner: dict[str, FunctionType] = {}
+        self.dtypes = program.dtypes.get(callee, NOTHING)
 
     def known(self, node: ast.AST) -> object:
         """The Python object that a node refers to, or UNKNOWN.
@@ -96,6 +104,8 @@ class Known:
     def constant(self, node: ast.expr) -> object:
         """Like `known`, but also looks into the kernel's variables that are assigned once."""
         match node:
+            case ast.Name(id=name) if isinstance(one := self.enclosed.get(name), Captured):
+                return one.constant
             case ast.Name(id=name) if _ends_before(self.constants.get(name), node):
                 return self.constant(self.constants[name])
             case ast.Tuple(elts=parts):
@@ -105,8 +115,8 @@ class Known:
                 parts = self.constant(value)
                 known = isinstance(parts, tuple) and -len(parts) <= index < len(parts)
                 return parts[index] if known else UNKNOWN
-            case ast.Attribute(value=ast.Name(id=name), attr="dtype") if name in self.variables:
-                return self.program.dtypes.get((self.callee, name), UNKNOWN)
+            case ast.Attribute(value=ast.Name(id=name), attr="dtype") if name in self.dtypes:
+                return self.dtypes[name]
             case ast.Attribute(value=ast.Attribute(attr="dtype") as owner, attr="type"):
                 dtype = self.constant(owner)
                 return dtype.type if isinstance(dtype, np.dtype) else UNKNOWN
@@ -115,7 +125,7 @@ class Known:
     def _outer(self, node: ast.AST, name: str) -> object:
         for place in (self.enclosed, self.function.__globals__, vars(builtins)):
             if name in place:
-                return UNKNOWN if place[name] is CAPTURED else place[name]
+                return UNKNOWN if isinstance(place[name], Captured) else place[name]
         raise self.source.unsupported(node, f"{name} is not defined")
 
     def _member(self, node: ast.AST, owner: object, attr: str) -> object:

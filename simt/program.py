@@ -114,11 +114,12 @@ class Program:
         self.snapshots: list[Snapshot] = []
         function = function_behind(kernel)
         self.types = types
-        self.dtypes = {
-            (kernel, name): item_type(one.dtype)
+        of_kernel = {
+            name: item_type(one.dtype)
             for name, one in zip(names_of(function), types, strict=False)
             if isinstance(one, numba_types.Array)
         }
+        self.dtypes = {kernel: of_kernel}  # function -> its arrays -> their types
         self.functions: dict[tuple, DeviceFunction] = {}
         self.device_arrays: dict[tuple, tuple[str, np.ndarray]] = {}  # global ones, with their name
         self.on_device: dict[tuple, Array] = {}  # the same, as the kernel sees them

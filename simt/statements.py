@@ -21,7 +21,7 @@ from simt.device_array import DeviceArray
 from simt.expressions import has_slices, listed
 from simt.intrinsics import ARRAYS
 from simt.iterables import item_at
-from simt.known import CAPTURED, UNKNOWN
+from simt.known import UNKNOWN, Captured
 from simt.lanes import NUMBERS, RESULT, Frame
 from simt.memory import Array
 from simt.names import cuda_name, plain_function
@@ -355,7 +355,9 @@ class Statements(Closures):
         if not any(self._is_in_memory(n) or self._calls_gpu_code(n) for n in read):
             return Decides(variables, set())
         known = [self.known(n) for n in inside if isinstance(n, ast.Name | ast.Attribute)]
-        is_elsewhere = any(n in self.inner or self.enclosed.get(n) is CAPTURED for n in names)
+        is_elsewhere = any(
+            n in self.inner or isinstance(self.enclosed.get(n), Captured) for n in names
+        )
         if is_elsewhere or any(
             _is_of_program(one) or isinstance(one, DeviceArray) for one in known
         ):

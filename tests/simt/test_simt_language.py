@@ -150,7 +150,9 @@ INSIDE = {
     "def f(x): return f(x - 1)\nout[t] = f(t)": r"the simulator does not know f\(x - 1\)",
     "def f(): return 1\ng = f": "f, a function inside, can only be called",
     "n = 1\ndef f():\n    nonlocal n\n    n = 2\nf()": "does not know `nonlocal`",
-    "N = 4\ndef f():\n    s = cuda.local.array(N, np.int32)\nf()": "does not know N, the shape",
+    "def f():\n    s = cuda.local.array(M, np.int32)\nM = 4\nf()": "does not know M, the shape",
+    "M = t\ndef f():\n    s = cuda.local.array(M, np.int32)\nf()": "does not know M, the shape",
+    "def f(a):\n    s = cuda.local.array(2, a.dtype)\nf(out)": "does not know a.dtype, the dtype",
     "def f():\n    N = 4\nf()\ns = cuda.local.array(M, np.int32)": "M is not defined",
 }
 REFUSED |= INSIDE
@@ -160,6 +162,30 @@ REFUSED |= INSIDE
 def test_what_is_refused_is_named(text: str) -> None:
     with pytest.raises(Unsupported, match=REFUSED[text]):
         launch(kernel("out, a", text, LANE=cuda.laneid), 1, 32, np.zeros(1), np.zeros(4, np.int32))
+
+
+def test_a_function_inside_knows_the_constants_and_types_around_it() -> None:
+    body = """
+        sizes = SIZES
+        last = -1
+        kind = np.int8
+        get = item
+
+        def f(x):
+            own = cuda.local.array(sizes, a.dtype)
+            own[1, last] = x / 3
+            return own[1, 2] + kind(x * 100) + get(a, x)
+
+        out[t] = f(t)
+    """
+    out, a = np.zeros(8), np.arange(8, dtype=np.float32) * 1000
+    launch(kernel("out, a", body, SIZES=(2, 3)), 1, 8, out, a)
+    thirds = (np.arange(8) / 3).astype(np.float32)
+    np.testing.assert_array_equal(out, thirds + (np.arange(8) * 100).astype(np.int8) + a)
+
+
+def test_a_function_inside_that_is_never_called_may_use_constants() -> None:
+    launch(kernel("out", "n = 3\nf = lambda j: n + N + j\nout[t] = 1"), 1, 32, np.zeros(32))
 
 
 def test_a_tuple_may_hold_vectors_and_have_a_field_named_dtype() -> None:
