@@ -25,6 +25,7 @@ class Closures(Iterables):
             raise self.source.unknown(node, f"a function inside {name}")
         code = next(code for code in self.function.__code__.co_consts if _is_of(code, name, node))
         cells = tuple(CellType(self._inside(name, node)) for name in code.co_freevars)
+        self._require_called(name, node, code.co_freevars)
         inner = FunctionType(code, self.function.__globals__, code.co_name, None, cells)
         defaults = tuple(self.constant(default) for default in node.args.defaults)
         if any(default is UNKNOWN for default in defaults):
@@ -34,12 +35,19 @@ class Closures(Iterables):
         arrays = self.dtypes.keys() & {*code.co_freevars}
         self.program.dtypes[inner] = {name: self.dtypes[name] for name in arrays}
 
+    def _require_called(self, name: str, node: ast.AST, used: tuple[str, ...]) -> None:
+        """Raise Unsupported if it uses variables that aren't constants, and nothing calls it."""
+        here = [ast.copy_location(ast.Name(one, ast.Load()), node) for one in used]
+        changing = [one.id for one in here if self.constant(one) is UNKNOWN]
+        called = [ast.unparse(n.func) for n in self.source.nodes if isinstance(n, ast.Call)]
+        if changing and name not in called:
+            why = f"{name} uses the variable {changing[0]}, but is never called: Numba refuses that"
+            raise self.source.unsupported(node, why)
+
     def _inside(self, name: str, node: ast.AST) -> object:
         """What a variable around a function inside is there."""
-        if name in self.enclosed:
-            return self.enclosed[name]
         here = ast.copy_location(ast.Name(name, ast.Load()), node)
-        return Captured(self.constant(here))
+        return self.enclosed[name] if name in self.enclosed else Captured(self.constant(here))
 
 
 def _defines(node: ast.AST, name: str) -> bool:

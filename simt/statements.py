@@ -154,8 +154,7 @@ class Statements(Closures):
             raise self.source.unknown(node)
         arguments = [self.constant(one) for one in given]
         if any(one is UNKNOWN for one in arguments) or (is_call and node.exc.keywords):
-            what = "an error in a kernel takes constants alone, and none by name"
-            raise self.source.unsupported(node, what)
+            raise self.source.unsupported(node, "an error takes constants alone, and none by name")
 
         def run(frame: Frame) -> None:
             error = kind(*arguments)

@@ -52,7 +52,7 @@ def test_raise_needs_the_name_of_an_error_and_constants() -> None:
         with pytest.raises(Unsupported, match=text):
             launch(kernel("out", text), 1, 1, np.zeros(1))
     for text in dynamic:
-        with pytest.raises(Unsupported, match="takes constants alone, and none by name"):
+        with pytest.raises(Unsupported, match="an error takes constants alone, and none by name"):
             launch(kernel("out", f"raise ValueError({text})", SIZES=(1, 2)), 1, 1, np.zeros(1))
     with pytest.raises(Unsupported, match="nothing is not defined"):
         launch(kernel("out", "if out[0]:\n    raise ValueError(nothing)"), 1, 1, np.zeros(1))
@@ -151,6 +151,7 @@ INSIDE = {
     "def f(): return 1\ng = f": "f, a function inside, can only be called",
     "n = 1\ndef f():\n    nonlocal n\n    n = 2\nf()": "does not know `nonlocal`",
     "def f():\n    s = cuda.local.array(M, np.int32)\nM = 4\nf()": "does not know M, the shape",
+    "def f(j): return a[j]": "f uses the variable a, but is never called: Numba refuses that",
     "M = t\ndef f():\n    s = cuda.local.array(M, np.int32)\nf()": "does not know M, the shape",
     "def f(a):\n    s = cuda.local.array(2, a.dtype)\nf(out)": "does not know a.dtype, the dtype",
     "def f():\n    N = 4\nf()\ns = cuda.local.array(M, np.int32)": "M is not defined",
