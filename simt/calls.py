@@ -9,7 +9,7 @@ from types import FunctionType
 
 import numpy as np
 
-from simt.arithmetic import MATH, OPERATORS, Misuse, Value, cast, divmod_type, dtype_of, plain
+from simt.arithmetic import MATH, OPERATORS, Misuse, Value, cast, divmod_type, dtype_of
 from simt.expressions import Expressions, Run
 from simt.intrinsics import ARRAYS, FUNCTIONS, INDEXED, SPECIAL
 from simt.known import UNKNOWN
@@ -41,9 +41,6 @@ class Calls(Expressions):
                 raise self.source.unsupported(node, "Numba ignores names of arguments here")
             return self._call_device_function(node, self.inner[node.func.id])
         callee = self.constant(node.func)
-        if callee is UNKNOWN and ast.unparse(node).endswith(".conjugate()"):
-            number = self.translate(node.func.value)
-            return lambda frame: plain(np.conjugate(number(frame)))
         if callee is UNKNOWN:
             return self._call_method(node)
         name = cuda_name(callee)

@@ -14,6 +14,12 @@ from simt.lanes import NUMBERS, Frame
 from simt.memory import Array, contiguous
 
 
+def conjugate(number: object, frame: Frame, place: int) -> Value:
+    if not isinstance(number, NUMBERS):
+        raise Misuse("only a number has conjugate")
+    return plain(np.conjugate(number))
+
+
 def sync(grid: object, frame: Frame, place: int) -> None:
     if not isinstance(grid, Grid):
         raise Misuse("only cuda.cg.this_grid() has sync")
@@ -69,4 +75,9 @@ def _shape(array: object, frame: Frame, what: str) -> list[int]:
     return shape
 
 
-METHODS: dict[str, Callable] = {"reshape": reshape, "sync": sync, "view": view}
+METHODS: dict[str, Callable] = {
+    "conjugate": conjugate,
+    "reshape": reshape,
+    "sync": sync,
+    "view": view,
+}
