@@ -19,7 +19,7 @@ ADVICE = {
     r"^only a number can be stored(?s:.*)\bload": "A vec is a tuple: `store` and `widen` write it.",
     r"\[:\]\[:\] has no elements": "It was cut twice: the caller has already passed its part.",
     r"^no statement of \w+ is at": "Put the comment back where what it names is complete.",
-    r"does not know `raise`": "Nothing on a GPU could catch it: the plan's steps belong here.",
+    r"does not know raise ": "Nothing on a GPU could catch it: the plan's steps belong here.",
     r"does not know a (list|dict|set|gen)": "A kernel has none: a running sum is a number, and "
     "cuda.local.array has room for several.",
     r"does not know an f-string": "`print(a, b)` prints numbers.",

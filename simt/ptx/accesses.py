@@ -271,7 +271,8 @@ class Accesses(Operands):
     def _address(self, operand: str, window: int = 0) -> Read:
         """The addresses of all threads, within the space that has the window."""
         base, offset = PLACE.fullmatch(operand).groups()
-        offset = int(offset or "0", 0) - window
+        offset = self.places.get(offset, offset or "0")  # of an array without a name in the text
+        offset = (offset if isinstance(offset, int) else int(offset, 0)) - window
         if base in self.places:
             number = self.places[base] + offset
             places = np.full(self.machine.num_threads, number, np.int64)

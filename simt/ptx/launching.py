@@ -1,18 +1,19 @@
 """run_ptx: a compiled kernel, executed without a GPU."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
-from types import FunctionType
+from types import FunctionType, ModuleType
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from simt.arguments import require, whole_number
 from simt.compiling import checked_capability, compile_ptx
-from simt.device_array import HERE
+from simt.device_array import numbers_of
 from simt.gpus import WARP_SIZE
 from simt.kernel_arguments import arrays_of, function_of, named, plain_number
 from simt.launch_options import (
@@ -24,6 +25,7 @@ from simt.launch_options import (
     three_sizes,
 )
 from simt.machine import CHECKS, MAX_STATIC_SHARED
+from simt.names import plain_function
 from simt.ptx.accesses import space_of
 from simt.ptx.batches import Doubt, may_run_in_batches
 from simt.ptx.endless import Watch
@@ -40,6 +42,7 @@ from simt.trace import KINDS, NO_LANE, RECORD, SPACES, Trace, TracedArray
 from simt.tuples import flattened
 
 MAX_STEPS = 1_000_000  # basic blocks
+NUMBER = re.compile(r"(?<![\w.%$])\d{5,}(?![\w.])")  # an address, perhaps
 ACCESSES = {
     **{"ld": "load", "ldu": "load", "ldmatrix": "load"},
     **{"st": "store", "stmatrix": "store", "atom": "atomic", "red": "atomic"},
@@ -176,7 +179,9 @@ def run_ptx(
     require_static_shared(parsed)
     require_shared_fits(parsed.num_bytes["shared"], shared_bytes)
     flatten = _values_of_text if isinstance(kernel, str) else _values_of_numba
-    inside = {} if isinstance(kernel, str) else _compiled_in(parsed)
+    inside: dict[str, np.ndarray] = {}
+    if function is not None:
+        _compiled_in(function, inside, set())
 
     def run(batched: bool) -> PtxReport:
         arrays = arrays_of(by_name) | parsed.arrays | inside
@@ -208,16 +213,25 @@ def require_static_shared(kernel: Kernel) -> None:
 # Arguments ---------------------------------------------------------------------------------------
 
 
-def _compiled_in(kernel: Kernel) -> dict[str, np.ndarray]:
-    """The global device arrays that a kernel uses: Numba compiles in their addresses."""
-    addresses, arrays = set(map(int, _decimals(kernel))), [one.array for one in HERE.values()]
-    used = [array for array in arrays if any(at in _bytes_of(array) for at in addresses)]
-    return {f"global device array {number}": array for number, array in enumerate(used)}
+def _compiled_in(function: FunctionType, found: dict[str, np.ndarray], seen: set) -> None:
+    """Enter the global device arrays that a function may use, and those that it calls, by name:
+    Numba compiles in their addresses.
 
-
-def _decimals(kernel: Kernel) -> set[str]:
-    """The whole numbers among the operands."""
-    return {text for one in kernel.instructions for text in one.operands if text.isdecimal()}
+    seen  the functions that were looked at
+    """
+    seen.add(function)
+    code, cells = function.__code__, function.__closure__ or ()
+    used = {name: function.__globals__.get(name) for name in code.co_names}
+    modules = [value for value in used.values() if isinstance(value, ModuleType)]
+    used |= {n: getattr(one, n) for one in modules for n in code.co_names if hasattr(one, n)}
+    used |= {n: cell.cell_contents for n, cell in zip(code.co_freevars, cells, strict=True)}
+    for name, value in used.items():
+        array, inner = numbers_of(value), plain_function(value)
+        if array is not value and isinstance(array, np.ndarray):
+            is_new = found.setdefault(f"global {name}", array) is array
+            found |= {} if is_new else {f"global {name} of {function.__name__}": array}
+        elif isinstance(inner, FunctionType) and inner not in seen:
+            _compiled_in(inner, found, seen)
 
 
 def _bytes_of(array: np.ndarray) -> range:
@@ -228,11 +242,12 @@ def _addresses(
     kernel: Kernel, arrays: Mapping[str, np.ndarray], memory: GlobalMemory
 ) -> dict[str, int]:
     """The addresses of these arrays in the kernel's text -> those that they have in the launch."""
+    texts = {text for one in kernel.instructions for text in NUMBER.findall(" ".join(one.operands))}
     return {
-        operand: int(operand) - array.ctypes.data + memory.pointers[name]
-        for operand in _decimals(kernel)
+        text: int(text) - array.ctypes.data + memory.pointers[name]
         for name, array in arrays.items()
-        if int(operand) in _bytes_of(array)
+        for text in texts
+        if int(text) in _bytes_of(array)
     }
 
 

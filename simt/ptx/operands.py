@@ -55,7 +55,8 @@ class Operands:
             return self._read_register(operand, type_)
         if operand in self.machine.special:  # they change from thread block to thread block
             return lambda: np.asarray(self.machine.special[operand]).astype(dtype)
-        place = self.places.get(operand)
+        is_whole = dtype.itemsize == 8 or not operand.isdecimal()
+        place = self.places.get(operand) if is_whole else None
         return Fixed(np.asarray(literal(operand, dtype) if place is None else dtype.type(place)))
 
     def _read_register(self, name: str, type_: str) -> Read:

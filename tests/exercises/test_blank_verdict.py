@@ -30,7 +30,7 @@ SAID = {
     "unknown intrinsic": (RIGHT.replace("shfl_xor_sync", "shuffle"), "not know cuda.shuffle"),
     "raise": (
         f"{HEAD}    raise value\n",
-        "not know `raise` in a kernel\n    line 3 of",
+        "not know raise value\n    line 3 of",
     ),
     "a list": (f"{HEAD}    return [value][0]\n", "a list such as [value]\n    line 3 of warp_max"),
     "no call": (RIGHT.replace("(ALL_LANES, value, mask)", ""), "shfl_xor_sync isn't called"),
