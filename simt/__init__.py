@@ -2,8 +2,8 @@
 
     report = launch(kernel, grid, block, *args)
 
-runs a @cuda.jit kernel with all checks and raises SimtError at the first finding. `ptx` shows
-that Numba's compiler accepts the kernel too. `twin` teaches the simulator an intrinsic. With
+runs a @cuda.jit kernel with all checks and raises SimtError at the first finding. `compile_ptx`
+shows that Numba compiles the kernel, too. `twin` teaches the simulator an intrinsic. With
 trace=0 the report holds the trace of thread block 0: `global_traffic`, `shared_traffic`,
 `instructions` and `bytes_by_space` count what it cost.
 

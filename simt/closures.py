@@ -1,7 +1,7 @@
 """Functions that a kernel defines inside: def f(x): ..., or f = lambda x: ...
 
-Numba puts their text where they are called. So they may use the variables around them, which have
-the values of that moment, but they can't be passed on, and can't call one another.
+As in Numba, each is inlined where it is called, so it sees the values that the variables around it
+have at that moment, and it can't be passed on. Unlike in Numba, it can't call another one.
 """
 
 import ast
@@ -41,7 +41,9 @@ class Closures(Iterables):
         changing = [one.id for one in here if self.constant(one) is UNKNOWN]
         called = [ast.unparse(n.func) for n in self.source.nodes if isinstance(n, ast.Call)]
         if changing and name not in called:
-            why = f"{name} uses the variable {changing[0]}, but is never called: Numba refuses that"
+            why = (
+                f"{name} uses the variable {changing[0]}, but is never called, which Numba refuses"
+            )
             raise self.source.unsupported(node, why)
 
     def _inside(self, name: str, node: ast.AST) -> object:

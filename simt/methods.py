@@ -41,8 +41,12 @@ def reshape(array: object, frame: Frame, place: int, *shape: object) -> Array:
 
 def view(array: object, frame: Frame, place: int, dtype: np.dtype) -> Array | Value:
     """The same bytes as items of another type, along the last axis; or the bits of a number."""
-    if isinstance(array, NUMBERS) and dtype_of(array).itemsize == dtype.itemsize:
-        return plain(np.asarray(array, dtype_of(array)).view(dtype)[()])
+    if isinstance(array, NUMBERS):
+        own = dtype_of(array)
+        if own.itemsize != dtype.itemsize:
+            has = f"a {own} has {own.itemsize} bytes, so it can't be viewed as {dtype}"
+            raise Misuse(f"{has}, which has {dtype.itemsize}")
+        return plain(np.asarray(array, own).view(dtype)[()])
     *shape, last = _shape(array, frame, "view")
     old, new = array.dtype.itemsize, dtype.itemsize
     first, length = array.phase + array.start * old, last * old
@@ -50,7 +54,7 @@ def view(array: object, frame: Frame, place: int, dtype: np.dtype) -> Array | Va
     if length % new or np.any(firsts % new):
         raise Misuse(f"{array.name} begins or ends inside an item of {dtype}, of {new} bytes")
     if array.lane is not None:
-        raise Misuse(f"the simulator knows view for global and shared arrays: not for {array.name}")
+        raise Misuse(f"the simulator doesn't support view on a local array such as {array.name}")
     shape = *shape, length // new
     name = f"{array.name}.view({dtype})"
     start, more = first // new, (name, 0, array.read_only)
@@ -70,8 +74,8 @@ def _shape(array: object, frame: Frame, what: str) -> list[int]:
     steps = zip(shape, array.strides, contiguous(shape), strict=True)
     has_gaps = 0 not in shape and any(n > 1 and own != step for n, own, step in steps)
     if not shape or has_gaps or any(len(sizes) > 1 for sizes in found):
-        why = "an array without gaps, of one size in all lanes"
-        raise Misuse(f"{what} needs {why}, which {array.name} isn't")
+        why = f"a contiguous array of one shape in all lanes; {array.name} isn't one"
+        raise Misuse(f"{what} needs {why}")
     return shape
 
 

@@ -3,7 +3,8 @@
 A record is a reference, as in Numba: a view without dimensions of the array that holds it. After
 r = a[i], what is stored into r.x is in the array. A field of an array is a view, too, and so is an
 array inside a record; only a field that is a number is loaded. a[i] = b[j] copies field by field,
-as each access has an item's type. (Numba copies byte by byte, also the gaps between fields.)
+because each access must have a number's type. (Numba copies byte by byte, also the gaps between
+fields.)
 
 Source: Numba's typing/arraydecl.py and np/arrayobj.py, where they mention records.
 """
@@ -43,7 +44,7 @@ def is_field(thing: object, name: str) -> bool:
 def by_name(thing: object, name: str) -> tuple[str]:
     """The index in thing["x"]."""
     if not has_fields(thing):
-        raise Misuse(f"{thing} has no fields, so none has the name {name!r}")
+        raise Misuse(f"{thing} holds no records, so it has no field {name!r}")
     return (name,)
 
 
@@ -60,7 +61,9 @@ def write(frame: Frame, array: Array, indices: tuple, value: object, place: int)
     """array[indices] = value: a number into a field, a record, or an array inside a record."""
     target = _chosen(frame, array, indices, place)
     if array.ndim and target.ndim:
-        raise Misuse(f"{target.name} holds several: only one record or field can be stored at once")
+        raise Misuse(
+            f"the simulator stores one record or field at a time: write a loop for {target.name}"
+        )
     _assign(frame, target, value, place)
 
 
@@ -109,7 +112,7 @@ def _assign(frame: Frame, target: Array, value: object, place: int) -> None:
         return
     kind = target.dtype, target.shape
     if not isinstance(value, Array) or (value.dtype, value.shape) != kind:
-        raise Misuse(f"{target.name} can only become a copy of one of the same type and shape")
+        raise Misuse(f"{target.name} can only be assigned a copy of the same type and shape")
     for name in target.dtype.names or ():
         _assign(frame, _field(target, name), _loaded(frame, _field(value, name), place), place)
     for index in () if has_fields(target) else np.ndindex(*target.shape):

@@ -66,5 +66,7 @@ def as_vector(vector: type, values: Iterable[object]) -> tuple:
         is_vector = isinstance(value, tuple) and getattr(value, "dtype", None) is vector.dtype
         numbers += value if is_vector else [value]
     if len(numbers) != len(vector._fields):
-        raise Misuse(f"cuda.{vector.__name__} was given {len(numbers)} numbers")
+        raise Misuse(
+            f"cuda.{vector.__name__} takes {len(vector._fields)} numbers, not {len(numbers)}"
+        )
     return vector._make(cast(number, vector.dtype) for number in numbers)

@@ -100,7 +100,10 @@ class Accesses(Operands):
             threads, inside, named = always or sources()
             here = named if lanes.everyone else ~lanes.flags | lanes.flags[threads] & named
             if "sync" in self.machine.checks and not here.all():
-                raise PtxFault("sync", "a lane reads from one that isn't here, or not named", one)
+                reader = int(np.argmin(here))
+                source_lane = f"lane {threads[reader] % WARP_SIZE}"
+                what = f"{self.machine.name(reader)} reads from {source_lane}, which isn't here or "
+                raise PtxFault("sync", f"{what}isn't in the mask", one)
             write(np.broadcast_to(value(), len(lane))[threads], lanes)
             if write_there:
                 write_there(inside, lanes)

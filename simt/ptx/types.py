@@ -1,4 +1,5 @@
-"""Which registers an instruction takes: what NVIDIA's assembler, ptxas, refuses is refused here.
+"""Which registers and constants an instruction takes: what ptxas, NVIDIA's assembler, refuses for
+its types or names is refused here.
 
 Source: NVIDIA, "Parallel Thread Execution ISA", section "Type Information for Instructions and
 Operands". The test of this table asks ptxas about every row.
@@ -93,7 +94,7 @@ def require_types(kernel: Kernel) -> None:
 
 
 def require_type(kernel: Kernel, one: Instruction) -> None:
-    """The same of one instruction."""
+    """The same for one instruction."""
     guard = one.guard.lstrip("!")
     if guard and kernel.registers.get(guard) != "pred":
         raise _refused(one, f"the guard {guard} isn't a .pred register")
@@ -103,7 +104,7 @@ def require_type(kernel: Kernel, one: Instruction) -> None:
         return
     wanted = types_of_operands(one.words)
     if wanted is None:
-        raise _refused(one, f"{one.opcode} doesn't come in .{one.type}")
+        raise _refused(one, f"PTX has no {'.'.join(one.words)}")
     registers = tuple(map(kernel.registers.get, one.operands))
     for number, type_ in _unclear(one.words, registers):
         _require_parts(kernel, one, one.operands[number], type_)
@@ -172,7 +173,7 @@ def _kind(type_: str) -> str:
 
 
 def _require_parts(kernel: Kernel, one: Instruction, operand: str, wanted: str) -> None:
-    """Of an operand that isn't one register: {%r1, %r2}, [%rd1+4], %p1|%p2, !%p1, a constant."""
+    """Check an operand that isn't one register: {%r1, %r2}, [%rd1+4], %p1|%p2, !%p1, a constant."""
     if operand.startswith("["):
         wanted = ADDRESS
     elif operand.startswith("{") and one.opcode == "mov" and wanted:
@@ -202,7 +203,7 @@ def _require_name(kernel: Kernel, one: Instruction, name: str, wanted: str) -> N
     elif name in kernel.variables or name in kernel.arrays or SPECIAL.fullmatch(name):
         takes_it = one.opcode in ("mov", "cvt", "cvta") and _kind(wanted) in ("bits", "integer")
         if wanted not in ("", ADDRESS) and not takes_it:
-            raise _refused(one, f"{name} is no register, and must be moved to one first")
+            raise _refused(one, f"{name} isn't a register: move it to one first")
     elif name.startswith("%") or (wanted and one.opcode != "mov" and name != "WARP_SZ"):
         raise _refused(one, f"{name} isn't declared")
 

@@ -140,7 +140,7 @@ def test_what_is_compiled_in_and_what_is_in_float64() -> None:
         ("z[0] = out[z[0]]", "an index of out must be an integer, not complex64"),
         ("print(z[0])", "Numba doesn't print complex numbers; print .real and .imag"),
         ("out[0] = z.real[0]", "the simulator does not know the attribute .real"),
-        ("z[0].imag = 1", "has no fields, so none has the name 'imag'"),
+        ("z[0].imag = 1", "holds no records, so it has no field 'imag'"),
         ("z[0] = z[0].conj()", "the simulator does not know z[0].conj()"),
         ("for i in range(z[0]):\n    out[0] = i", "a complex64 can't become int32"),
     ],

@@ -76,7 +76,9 @@ def test_a_kernel_reads_and_writes_global_device_arrays_in_place() -> None:
 
 
 def test_an_index_past_the_end_of_a_global_device_array_is_a_fault() -> None:
-    with pytest.raises(PtxFault, match=r"memory: thread 3 .* just past the end of global PART and global"):
+    with pytest.raises(
+        PtxFault, match=r"memory: thread 3 .* just past the end of global PART and global"
+    ):
         run_ptx(kernel_with_tables, 1, 4, np.zeros(4, np.float32), 5)
 
 

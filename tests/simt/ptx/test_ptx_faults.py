@@ -75,11 +75,11 @@ WRONG = {
         "setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r3, %r0, 1, 31, -1; bar.sync 0;",
     ),
     "a shuffle from lanes that have ended": (
-        "sync: a lane reads from one that isn't here",
+        "reads from lane 16, which isn't here or isn't in the mask",
         "setp.lt.u32 %p1, %r0, 16; @%p1 bra ON; ret; ON: shfl.sync.bfly.b32 %r3, %r0, 16, 31, -1;",
     ),
     "a lane that isn't in the mask": (
-        "sync: a lane reads from one that isn't here",
+        "reads from lane 16, which isn't here or isn't in the mask",
         "setp.lt.u32 %p1, %r0, 16; @%p1 shfl.sync.bfly.b32 %r3, %r0, 16, 31, 0xFFFF;",
     ),
     "a vote without its lanes": (
@@ -134,7 +134,7 @@ WRONG = {
         "setp.lt.u32 %p1, %r0, 16; selp.b32 %r3, -1, 0xFFFF0000, %p1; bar.warp.sync %r3;",
     ),
     "a shuffle from a lane outside the mask": (
-        "sync: a lane reads from one that isn't here, or not named",
+        "sync: thread 0 of thread block 0 reads from lane 16, which isn't here or isn't in the",
         "setp.lt.u32 %p1, %r0, 16; selp.b32 %r3, 0xFFFF, 0xFFFF0000, %p1; "
         "shfl.sync.bfly.b32 %r4, %r0, 16, 31, %r3;",
     ),

@@ -158,9 +158,9 @@ REFUSED = {
     "mov.b64 %rd1, %r1": "%r1 is a .b32 register where mov.b64 takes any register of 64 bits",
     "mov.b64 {%r1, %f1}, %rd1; mov.b64 {%r1, %h1}, %rd1": "%h1 is a .b16 register",
     "@%r1 mov.u32 %r1, %r2": "the guard %r1 isn't a .pred register",
-    "add.b32 %r1, %r2, %r3": "add doesn't come in .b32",
+    "add.b32 %r1, %r2, %r3": "PTX has no add.b32",
     "add.f32 %f1, %f2, 1": "1 is a constant where add.f32 takes .f32 or .b32",
-    "add.u32 %r1, %r2, %tid.x": "%tid.x is no register, and must be moved to one first",
+    "add.u32 %r1, %r2, %tid.x": "%tid.x isn't a register: move it to one first",
     "ld.global.u32 %r1, [%f1]": "%f1 is a .f32 register where ld.global.u32 takes an address",
     "shfl.sync.idx.b32 %r1|%r2, %r3, 0, 31, -1": "%r2 is a .b32 register where shfl.sync.idx.b32 "
     "takes .pred",
