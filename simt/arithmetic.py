@@ -486,7 +486,8 @@ def _one_by_one(function: Callable, without_value: float = math.nan) -> Callable
         except ValueError:
             return without_value
 
-    return np.vectorize(apply, otypes=[float])
+    of_all = np.vectorize(apply, otypes=[float])
+    return lambda *values: of_all(*values)[()]  # of numbers it makes an array without axes
 
 
 def _in_parts(ufunc: Callable) -> Callable[[Value], tuple[Value, Value]]:

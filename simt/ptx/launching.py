@@ -225,7 +225,7 @@ def _compiled_in(function: FunctionType, found: dict[str, np.ndarray], seen: set
     modules = [value for value in used.values() if isinstance(value, ModuleType)]
     used |= {n: getattr(one, n) for one in modules for n in code.co_names if hasattr(one, n)}
     used |= {n: cell.cell_contents for n, cell in zip(code.co_freevars, cells, strict=True)}
-    for name, value in used.items():
+    for name, value in flattened(used).items():
         array, inner = numbers_of(value), plain_function(value)
         if array is not value and isinstance(array, np.ndarray):
             is_new = found.setdefault(f"global {name}", array) is array

@@ -47,7 +47,9 @@ def literal(text: str, dtype: np.dtype) -> np.generic:
     Raises ValueError for what isn't a number."""
     if found := re.fullmatch(r"0([fd])([0-9A-Fa-f]+)", text):
         bits = np.array(int(found[2], 16), "u4" if found[1] == "f" else "u8")
-        return bits.view(dtype)[()]  # also as bits, in mov.b32
+        if dtype.kind == "f":
+            return dtype.type(bits.view(f"f{bits.itemsize}"))
+        return bits.view(dtype)[()]  # its bits, in mov.b32
     if dtype.kind == "f":
         return dtype.type(float(text))
     bits = int(text.rstrip("U"), 0) & (1 << 8 * dtype.itemsize) - 1

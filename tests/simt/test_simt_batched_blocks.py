@@ -65,7 +65,7 @@ def outcome(
     except Exception as found:  # a finding, or anything else: it must be the same
         return None, f"{type(found).__name__}: {found}", list(args), []
     snapshots = [
-        (s.block, s.line, s.threads, {n: (v.dtype, str(v)) for n, v in s.values.items()})
+        (s.block, s.line, s.threads, {n: (v.dtype, v.tolist()) for n, v in s.values.items()})
         for s in report.snapshots
     ]
     trace = report.trace and [report.trace.records.tolist(), report.trace.ways]

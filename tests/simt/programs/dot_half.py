@@ -20,4 +20,4 @@ def dot(out, a, b):
 a, b = np.random.default_rng(0).random((2, 1000)).astype(np.float16)
 out = cuda.to_device(np.zeros(1, np.float32))
 dot[4, 64](out, cuda.to_device(a), cuda.to_device(b))
-assert np.isclose(out[0], (a * b).astype(np.float64).sum(), rtol=1e-5)
+assert np.isclose(out[0], (a * b).astype(np.float64).sum(), rtol=2e-6)

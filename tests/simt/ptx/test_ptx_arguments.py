@@ -1,5 +1,7 @@
 """What a launch hands to a compiled kernel, and what Numba compiles into it."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from simt.ptx import PtxFault, run_ptx
 pytestmark = pytest.mark.needs("numba-cuda")
 TABLE = cuda.to_device(np.arange(8, dtype=np.float32))
 PART = TABLE[2:6]
+PAIR = cuda.to_device(np.arange(4)), cuda.to_device(np.arange(4) * 10)
 COUNTS = cuda.to_device(np.zeros(8, np.int32))
 
 
@@ -17,6 +20,12 @@ def kernel_with_tables(out, first):
     i = cuda.grid(1)
     out[i] = PART[i] + TABLE[first + i]
     COUNTS[i] = i + 1
+
+
+@cuda.jit
+def kernel_with_pair(out):
+    i = cuda.grid(1)
+    out[i] = PAIR[0][i] + PAIR[1][i]
 
 
 @cuda.jit("(int64, int64)", device=True)
@@ -75,6 +84,12 @@ def test_a_kernel_reads_and_writes_global_device_arrays_in_place() -> None:
     assert COUNTS.copy_to_host().tolist() == [1, 2, 3, 4, 0, 0, 0, 0]
 
 
+def test_global_device_arrays_may_be_in_a_tuple() -> None:
+    out = np.zeros(4)
+    run_ptx(kernel_with_pair, 1, 4, out)
+    assert out.tolist() == [0, 11, 22, 33]
+
+
 def test_an_index_past_the_end_of_a_global_device_array_is_a_fault() -> None:
     with pytest.raises(
         PtxFault, match=r"memory: thread 3 .* just past the end of global PART and global"
@@ -93,6 +108,19 @@ def test_both_engines_run_a_lambda_and_know_the_bits_of_a_number() -> None:
     launch(kernel_with_lambda, 1, 4, out[0], a)
     run_ptx(kernel_with_lambda, 1, 4, out[1], a)
     assert out.tolist() == [(a.view(np.int32) + 1).tolist()] * 2
+
+
+@cuda.jit
+def one_by_one(out, x, y):
+    out[0], out[1] = math.remainder(x, y), math.erf(x)
+    out[2], out[3], out[4] = math.erfc(x), math.gamma(x), math.lgamma(x)
+
+
+def test_functions_of_a_number_that_all_lanes_share_are_those_of_compiled_code() -> None:
+    out = np.zeros((2, 5))
+    launch(one_by_one, 1, 1, out[0], 5.0, 3.0)
+    run_ptx(one_by_one, 1, 1, out[1], 5.0, 3.0)
+    np.testing.assert_allclose(out[0], out[1], rtol=1e-12)
 
 
 def test_a_float16_and_tuples_of_tuples_are_arguments() -> None:

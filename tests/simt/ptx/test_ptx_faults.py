@@ -481,7 +481,8 @@ UNKNOWN = [
 
 @pytest.mark.parametrize("instruction", UNKNOWN)
 def test_words_and_operands_that_an_instruction_cannot_have_are_named(instruction: str) -> None:
-    with pytest.raises(PtxError, match="line 14 of the PTX"):
+    words = re.escape(instruction.split("; ")[-1])
+    with pytest.raises(PtxError, match=f"line 14 of the PTX: {words}"):
         run(f"setp.eq.u32 %p1, %r0, 0; mov.f32 %f1, 0f00000000; {instruction};", np.zeros(32, "u4"))
 
 

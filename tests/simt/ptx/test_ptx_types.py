@@ -168,6 +168,7 @@ REFUSED = {
     "{%f1, %f2, %f3, %f4}": "%fd4 is a .f64 register where mma.sync",
     "add.u32 %r1, %r99, %r2": "%r99 isn't declared",
     "add.u32 %r1, zz, %r2": "zz isn't declared",
+    "mov.u32 zz, %r2": "zz isn't declared",
     "ld.global.u32 %r1, [nothing]": "nothing isn't declared",
     "bra ON": "ON isn't a label of the kernel",
     ".reg .b32 %r1": "%r1 is declared twice",
@@ -189,8 +190,10 @@ def test_what_no_assembler_takes_is_named_before_anything_runs(body: str) -> Non
 
 def test_constants_may_have_exponents_and_a_name() -> None:
     out = np.zeros(32, np.float32)
-    run("mov.f32 %f1, 1.5e2; add.u32 %r1, %r0, WARP_SZ; st.global.f32 [%rd1], %f1;", out)
-    assert (out == 150).all()
+    body = "mov.f32 %f1, 1.5e2; add.u32 %r1, %r0, WARP_SZ; mov.f64 %fd1, 0f3F000000; "
+    body += "cvt.rn.f32.f64 %f2, %fd1; add.f32 %f1, %f1, %f2; st.global.f32 [%rd1], %f1;"
+    run(body, out)
+    assert (out == 150.5).all()
 
 
 def test_a_name_may_be_declared_again_in_an_inner_scope() -> None:
