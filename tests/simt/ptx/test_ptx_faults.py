@@ -468,7 +468,7 @@ def test_text_is_free_of_form() -> None:
     assert parse(text + '.file 1 "/a//b.cu"\n').instructions[-2].source == ("/a//b.cu", 3)
 
 
-UNKNOWN = [
+IMPOSSIBLE = [
     *("shf.l.wrap.b32 %r1, %r2, %r3", "prmt.b32 %r1, %r2, %r3", "add.cc.u32 %r1, %r2"),
     *("setp.lt.ftz.s32 %p1, %r2, %r3", "setp.ltx.s32 %p1, %r2, %r3", "setp.lo.s32 %p1, %r2, %r3"),
     *("cvt.u32.f32 %r1, %f1", "cvt.rn.f16x2.f32 %r1, %f1", "mov.b64 %rd1, {%r1, %r2, %r3}"),
@@ -479,7 +479,7 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize("instruction", UNKNOWN)
+@pytest.mark.parametrize("instruction", IMPOSSIBLE)
 def test_words_and_operands_that_an_instruction_cannot_have_are_named(instruction: str) -> None:
     words = re.escape(instruction.split("; ")[-1])
     with pytest.raises(PtxError, match=f"line 14 of the PTX: {words}"):
