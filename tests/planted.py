@@ -1,147 +1,315 @@
-"""Plant small mistakes at random, one at a time, and see which the tests of their room notice.
+"""Plant small mistakes in our code, one at a time, and see which test files notice each.
 
-`python -m tests.planted` takes the code of this clone: 12 mistakes in each of six rooms, the same
-for the same seed; in the kernels' room, only in the files of the CUDA kernels. `--of` takes another
-clone's code; `--within` plants them, and runs the tests, in a copy of another clone, so that the
-tests before and after a change can be compared. It takes an hour or more.
+    python -m tests.planted draw --seed 77 --count 340 > mistakes.jsonl
+    python -m tests.planted run mistakes.jsonl > caught.jsonl
+    python -m tests.planted table caught.jsonl
+    python -m tests.planted run caught.jsonl --clone ../changed > still_caught.jsonl
 
-    python -m tests.planted --rooms kernels --count 60
+A mistake meets the tests that run its line, as tests/which_lines.py has measured it in that clone
+(first `pip install coverage`, and run pytest with it): those of FILES test files, the room's own
+first, of each the quickest, up to SECONDS_A_FILE, and of all up to SECONDS. The first failure of a
+file is noted. If a mistake was caught in an earlier run, one failure is enough, and what caught it
+then is tried first.
+`--rest` tries the tests of `make test-all`. A run works in copies of the clone, one per core.
 """
 
 import argparse
-import ast
+import importlib
+import json
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import redirect_stdout, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pa_tutorial.kernels.sources import FILES
-from pa_tutorial.kernels.template import FLOAT8
-from pa_tutorial.printing import print_anything
-from tests.exercises.mutants import mistakes
+import pytest
+
+from tests.mistakes import Mistake, mistakes_in, parses
+from tests.which_lines import Lines
 
 ROOT = Path(__file__).parent.parent
-KERNELS = "kernels"
-ROOMS = ("simt", "checks", "paging", "engine", "attention", KERNELS)
-# What pytest is told, one after the other. The ladder finds most mistakes in a kernel, and soon.
-TESTS = {room: ([f"tests/{room}"],) for room in ROOMS}
-TESTS[KERNELS] = (
-    ["tests/checks/test_ladder.py", "-k", "cuda"],
-    ["tests/kernels"],
-    ["tests/exercises/test_blanks.py"],  # write_keys, which no stage calls
-)
-SECONDS = 600  # that a room's tests may take; they fail if they take longer
+FORMER = ("attention", "checks", "engine", "kernels", "paging", "simt")  # 12 of each, as in 2.0.0
+# Of the processor's time, so that a busy machine gives the same.
+SECONDS_A_FILE, SECONDS, FILES = 2.0, 20.0, 15
+ENDLESS = 20.0  # a test that takes so long more than usual has failed
+# Its examples no longer apply where a line is another one, which says nothing about the line.
+BY_TEXT = "test_wrong.py"
+OURS = ("simt", "pa_tutorial", "tests")
+# What takes seconds to import and isn't ours is imported once, before the processes begin.
+LARGE = ("torch", "numba.cuda", "matplotlib.pyplot", "nbclient", "triton", "ml_dtypes", "greenlet")
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """A piece of one line, and what stands in its place."""
+class Job:
+    """A mistake, and the tests that meet it.
 
-    file: str
-    line: int
-    before: str  # the whole line
-    after: str
+    seconds  how long each test takes without the mistake
+    before   the tests that caught it in an earlier run, by file; None if there was none
+    """
 
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}\n  - {self.before.strip()}\n  + {self.after.strip()}"
+    mistake: Mistake
+    seconds: dict[str, float]
+    before: dict[str, str] | None
 
-    def planted(self, text: str) -> str | None:
-        """The text with the mistake; None if it no longer has the line, or has it twice."""
-        lines = text.splitlines(keepends=True)
-        if lines[self.line - 1 : self.line] == [self.before]:
-            return "".join([*lines[: self.line - 1], self.after, *lines[self.line :]])
-        return text.replace(self.before, self.after) if lines.count(self.before) == 1 else None
+    @property
+    def room(self) -> str:
+        return room_of(self.mistake.file)
 
 
-def mistakes_in(file: str, text: str) -> Iterator[Mistake]:
-    """All small mistakes that can be made on one line of a function of this file."""
-    lines = text.splitlines(keepends=True)
-    functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)]
-    inside = [node for function in functions for part in function.body for node in ast.walk(part)]
-    for node in filter(on_one_line, dict.fromkeys(inside)):  # each once, in the same order always
-        line = lines[node.lineno - 1]
-        for mistake in mistakes(node):
-            new = ast.unparse(ast.fix_missing_locations(mistake))
-            new = f"({new})" if isinstance(mistake, ast.BinOp | ast.BoolOp | ast.Compare) else new
-            start, end = (len(line.encode()[:n].decode()) for n in position(node)[1:])
-            after = line[:start] + new + line[end:]
-            if parses("".join([*lines[: node.lineno - 1], after, *lines[node.lineno :]])):
-                yield Mistake(file, node.lineno, line, after)
+def room_of(file: str) -> str:
+    """pa_tutorial's rooms by their names, simt's with "simt" in front."""
+    package, *folders = file.split("/")[:-1]
+    return "/".join([package, *folders[:1]]) if package == "simt" else (folders or ["loose"])[0]
 
 
-def on_one_line(node: ast.AST) -> bool:
-    return getattr(node, "lineno", 0) == getattr(node, "end_lineno", None)
+def all_mistakes(clone: Path) -> dict[str, list[Mistake]]:
+    """Room -> what can be planted there."""
+    found: dict[str, list[Mistake]] = defaultdict(list)
+    for package in ("pa_tutorial", "simt"):
+        for path in sorted((clone / package).rglob("*.py")):
+            file = path.relative_to(clone).as_posix()
+            found[room_of(file)] += mistakes_in(file, path.read_text(encoding="utf-8"))
+    return found
 
 
-def position(node: ast.AST) -> tuple[int, int, int]:
-    return node.lineno, node.col_offset, node.end_col_offset
+def sample(clone: Path, mistakes: list[Mistake], num: int, seed: str) -> Iterator[Mistake]:
+    """`num` of them, and only what parses."""
+    for mistake in random.Random(seed).sample(mistakes, len(mistakes)):
+        if mistake.before.lstrip().startswith('"""'):
+            continue  # no code
+        text = mistake.planted((clone / mistake.file).read_text(encoding="utf-8"))
+        if text and parses(text):
+            yield mistake
+            num -= 1
+        if not num:
+            return
 
 
-def parses(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return False
-    return True
+def drawn(clone: Path, seed: int, count: int) -> Iterator[Mistake]:
+    """12 of each former room; then about `count`, by the size of each room, and at least 8."""
+    found = all_mistakes(clone)
+    for room in FORMER:
+        yield from sample(clone, found[room], 12, f"1 {room}")
+    total = sum(map(len, found.values()))
+    for room, mistakes in found.items():
+        num = max(8, count * len(mistakes) // total)
+        yield from sample(clone, mistakes, num, f"{seed} {room}")
 
 
-def drawn(clone: Path, room: str, count: int, seed: int) -> list[Mistake]:
-    """`count` mistakes of a room, drawn from all that can be made there."""
-    files = sorted((clone / "pa_tutorial" / room).rglob("*.py"))
-    if room == KERNELS:
-        of_a_kernel = {*sum(FILES.values(), ()), FLOAT8}
-        files = [file for file in files if file.stem in of_a_kernel]
-    names = [file.relative_to(clone).as_posix() for file in files]
-    texts = [file.read_text(encoding="utf-8") for file in files]
-    found = [m for name, text in zip(names, texts, strict=True) for m in mistakes_in(name, text)]
-    return random.Random(f"{seed} {room}").sample(found, count)
+def quickest(room: str, seconds: dict[str, float]) -> dict[str, float]:
+    """Of each file, the tests that take SECONDS_A_FILE together, and at least one."""
+    of_files: dict[str, dict[str, float]] = defaultdict(dict)
+    for test in sorted(seconds, key=seconds.__getitem__):
+        tests = of_files[test.partition("::")[0]]
+        if sum(tests.values()) < SECONDS_A_FILE:
+            tests[test] = seconds[test]
+
+    def order(file: str) -> tuple[bool, float]:
+        return f"tests/{room}/" not in file, sum(of_files[file].values())
+
+    files = [file for file in sorted(of_files, key=order) if BY_TEXT not in file]
+    return {test: took for file in files[:FILES] for test, took in of_files[file].items()}
 
 
-def noticed(clone: Path, room: str) -> str:
-    """The first test of the room that fails; "" if none does."""
-    return next(filter(None, (failure(clone, tests) for tests in TESTS[room])), "")
+class Watch:
+    """A plugin for pytest: runs the tests of a job, up to a time, and writes down what fails."""
+
+    def __init__(self, job: Job, log: Path) -> None:
+        self.job, self.log = job, log
+        self.failed: set[str] = set()
+        self.began = processor_time()
+
+    def note(self, what: str, test: str = "") -> None:
+        with self.log.open("a", encoding="utf-8") as file:
+            print(what, test, file=file)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid in self.job.seconds]
+        cost: Counter[str] = Counter()
+        for item in items:
+            cost[item.path.name] += self.job.seconds[item.nodeid]
+        before = (self.job.before or {}).values()
+
+        def order(item: pytest.Item) -> tuple[bool, bool, float]:
+            other_room = f"tests/{self.job.room}/" not in item.nodeid
+            return item.nodeid not in before, other_room, cost[item.path.name]
+
+        items.sort(key=order)
+
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        is_enough = item.nodeid.partition("::")[0] in self.failed
+        is_enough |= bool(self.job.before and self.failed)
+        if is_enough or processor_time() - self.began > SECONDS:
+            return True  # it counts as done
+        self.note("start", item.nodeid)
+        signal.setitimer(signal.ITIMER_PROF, ENDLESS + 4 * self.job.seconds[item.nodeid])
+        return None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid.partition("::")[0])
+            self.note("failed", report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.note("failed", report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        self.note("end")
 
 
-def failure(clone: Path, tests: list[str]) -> str:
-    """The first of these tests that fails; "" if none does."""
-    command = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", *tests]
-    try:
-        run = subprocess.run(command, cwd=clone, capture_output=True, text=True, timeout=SECONDS)
-    except subprocess.TimeoutExpired:
-        return f"more than {SECONDS} seconds"
-    said = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return "" if run.returncode == 0 else (said or ["the tests did not start"])[0]
+def processor_time() -> float:
+    """Of this process and those that it started and that have ended."""
+    return sum(os.times()[:4])
+
+
+def fail_endless(*_: object) -> None:
+    pytest.fail(f"{ENDLESS} seconds longer than usual")
+
+
+def run_tests(job: Job, log: Path, options: list[str]) -> None:
+    """In a process of its own, which imports our modules anew, so with the mistake."""
+    os.setpgrp()
+    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+        del sys.modules[name]
+    signal.signal(signal.SIGPROF, fail_endless)
+    files = sorted({test.partition("::")[0] for test in job.seconds})
+    quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", *options]
+    quiet.append("--continue-on-collection-errors")
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        pytest.main([*quiet, *files], plugins=[Watch(job, log)])
+    os._exit(0)
+
+
+def ends(pid: int, seconds: float) -> bool:
+    """Whether a process ends in time; if not, it is ended with all it started."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return True
+        time.sleep(0.02)
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return False
+
+
+def caught_by(clone: Path, job: Job, options: list[str]) -> dict[str, str] | None:
+    """Test file -> its first failing test; None if the clone no longer has the line."""
+    file, log = clone / job.mistake.file, clone / "planted.log"
+    right = file.read_text(encoding="utf-8") if file.exists() else ""
+    if (wrong := job.mistake.planted(right)) is None:
+        return None
+    log.write_text("", encoding="utf-8")
+    times = file.stat()
+    file.write_text(wrong, encoding="utf-8")
+    if (pid := os.fork()) == 0:
+        run_tests(job, log, options)
+    with suppress(OSError):
+        os.setpgid(pid, pid)
+    has_ended = ends(pid, 4 * SECONDS + 3 * ENDLESS)
+    file.write_text(right, encoding="utf-8")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    notes = [line.partition(" ") for line in log.read_text(encoding="utf-8").splitlines()]
+    failed = [test for what, _, test in notes if what == "failed"]
+    if not has_ended or not notes or notes[-1][0] != "end":  # it hung, or pytest itself ended
+        started = [test for what, _, test in notes if what == "start"]
+        failed.append(started[-1] if started else "at the start")
+    return {test.partition("::")[0]: test for test in reversed(failed)}
+
+
+def copied(clone: Path, folder: Path) -> Path:
+    """A folder with what git has of a clone."""
+    command = ["git", "ls-files", "-z"]
+    listed = subprocess.run(command, cwd=clone, capture_output=True, encoding="utf-8", check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(clone / name, folder / name)
+    return folder
+
+
+def run_jobs(clone: Path, jobs: list[Job], options: list[str]) -> None:
+    """In a process of its own: one job after the other, in one copy of the clone."""
+    sys.dont_write_bytecode = True
+    os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "NUMBA_OPT": "1"}
+    with TemporaryDirectory() as name:
+        folder = copied(clone, Path(name).resolve())
+        os.chdir(folder)
+        os.environ["PYTHONPATH"] = sys.path[0] = str(folder)
+        for module in LARGE:
+            importlib.import_module(module)
+        for job in jobs:
+            began = time.monotonic()
+            caught = caught_by(folder, job, options)
+            seconds = round(time.monotonic() - began, 1)
+            result = {"caught": caught, "tried": len(job.seconds), "seconds": seconds}
+            print(json.dumps(asdict(job.mistake) | result), flush=True)
+
+
+def run(file: Path, clone: Path, options: list[str], cores: int) -> None:
+    lines, jobs = Lines(clone), []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        given = json.loads(line)
+        mistake = Mistake(*(given[name] for name in ("file", "line", "before", "after")))
+        tests, before = lines.tests(mistake.file, mistake.line), given.get("caught")
+        first = {test: tests.get(test, 0.0) for test in (before or {}).values()}
+        jobs.append(Job(mistake, quickest(room_of(mistake.file), tests) | first, before))
+    for core in range(cores):
+        if os.fork() == 0:
+            run_jobs(clone, jobs[core::cores], options)
+            os._exit(0)
+    for _ in range(cores):
+        os.wait()
+
+
+def table(files: list[Path]) -> Iterator[str]:
+    """How many mistakes each test file caught, and how many it alone; then what nothing caught."""
+    caught, alone, nothing = Counter[str](), Counter[str](), []
+    for line in (line for file in files for line in file.read_text(encoding="utf-8").splitlines()):
+        one = json.loads(line)
+        found = one["caught"]
+        by = [*(found or ())]
+        caught.update(by)
+        alone.update(by if len(by) == 1 else ())
+        if found == {}:
+            nothing.append(Mistake(*(one[name] for name in ("file", "line", "before", "after"))))
+    yield "caught  alone"
+    for test in sorted({*caught, *(map(str, Path("tests").rglob("test_*.py")))}):
+        yield f"{caught[test]:6}{alone[test]:7}  {test}"
+    yield f"{len(nothing)} that nothing caught:"
+    yield from map(str, nothing)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.planted", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=12, help="per room")
-    parser.add_argument("--of", type=Path, default=ROOT, help="the clone whose code is taken")
-    parser.add_argument("--within", type=Path, default=ROOT, help="the clone that is tested")
-    parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=ROOMS)
+    parser.add_argument("what", choices=["draw", "run", "table"])
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--seed", type=int, default=77)
+    parser.add_argument("--count", type=int, default=340)
+    parser.add_argument("--clone", type=Path, default=ROOT, help="whose code and tests")
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    parser.add_argument("--rest", action="store_true")
     given = parser.parse_args()
-    for room in given.rooms:
-        caught = []
-        for mistake in drawn(given.of, room, given.count, given.seed):
-            with TemporaryDirectory() as folder:
-                clone = Path(folder) / "clone"
-                shutil.copytree(given.within, clone, ignore=shutil.ignore_patterns(".*", "build"))
-                file = clone / mistake.file
-                text = mistake.planted(file.read_text(encoding="utf-8")) if file.exists() else None
-                if text is None:
-                    print(f"{mistake}\n  gone", flush=True)
-                    continue
-                file.write_text(text, encoding="utf-8")
-                caught.append(noticed(clone, room))
-                print(f"{mistake}\n  {caught[-1] or 'NOT NOTICED'}", flush=True)
-        print(f"{room}: {sum(map(bool, caught))} of {len(caught)} noticed\n", flush=True)
+    clone = given.clone.resolve()
+    if given.what == "draw":
+        mistakes = list(dict.fromkeys(drawn(clone, given.seed, given.count)))
+        random.Random(given.seed).shuffle(mistakes)  # so that an unfinished run is a sample, too
+        for one in mistakes:
+            print(json.dumps(asdict(one)))
+    elif given.what == "run":
+        run(given.files[0], clone, ["--rest"] if given.rest else [], given.cores)
+    else:
+        print(*table(given.files), sep="\n")
 
 
 if __name__ == "__main__":
-    print_anything()
     main()

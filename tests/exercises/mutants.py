@@ -8,7 +8,7 @@ are ours, on another draw and at other sizes.
 import ast
 import signal
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from typing import Any
@@ -24,73 +24,11 @@ from pa_tutorial.exercises.texts import BEGIN, END, code_lines
 from pa_tutorial.printing import print_anything
 from simt import global_traffic
 from tests.exercises.blank_cells import function_of
+from tests.mistakes import mistakes
 
 SECONDS = 2  # of processor time; a case takes less, and a mutant may go on for ever
 DRAWS, ANOTHER = (0, 1), 2
 ROUNDING = 2e-6  # relative: 1e-6 more or less in a sum of at least 1 isn't seen
-OTHER_OPERATORS: Mapping[type, tuple[type, ...]] = {
-    ast.Add: (ast.Sub,),
-    ast.Sub: (ast.Add,),
-    ast.Mult: (ast.Add, ast.FloorDiv),
-    ast.Div: (ast.Mult,),
-    ast.FloorDiv: (ast.Mod,),
-    ast.Mod: (ast.FloorDiv,),
-    ast.Lt: (ast.LtE, ast.Gt),
-    ast.LtE: (ast.Lt, ast.GtE),
-    ast.Gt: (ast.GtE, ast.Lt),
-    ast.GtE: (ast.Gt, ast.LtE),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.And: (ast.Or,),
-    ast.Or: (ast.And,),
-    ast.BitAnd: (ast.BitOr,),
-    ast.BitOr: (ast.Add,),
-}
-OTHER_NAMES = {"min": "max", "max": "min", "amax": "amin"}
-
-
-def mistakes(node: ast.AST) -> Iterator[ast.AST]:
-    """What may stand in the place of a node: one token less, or another one."""
-    match node:
-        case ast.Constant(int() | float() as number) if not isinstance(number, bool):
-            yield from (ast.Constant(number + step) for step in (1, -1))
-        case ast.Name(id=name) if name in OTHER_NAMES:
-            yield ast.Name(OTHER_NAMES[name])
-        case ast.Attribute(value=value, attr=name) if name in OTHER_NAMES:
-            yield ast.Attribute(value, OTHER_NAMES[name])
-        case ast.BinOp(left, op, right):
-            others = OTHER_OPERATORS.get(type(op), ())
-            yield from (left, right, *(ast.BinOp(left, other(), right) for other in others))
-        case ast.BoolOp(op, values):
-            others = OTHER_OPERATORS[type(op)]
-            yield from (*values, *(ast.BoolOp(other(), values) for other in others))
-        case ast.Compare(left, [op], right):
-            others = OTHER_OPERATORS.get(type(op), ())
-            yield from (ast.Compare(left, [other()], right) for other in others)
-        case ast.UnaryOp(_, operand) if not isinstance(operand, ast.Constant):
-            yield operand
-        case ast.IfExp(_, body, orelse):
-            yield from (body, orelse)
-        case ast.Call(ast.Name("min" | "max") as function, [_, _, *_] as args):
-            for i in range(len(args)):
-                yield ast.Call(function, args[:i] + args[i + 1 :], [])
-        case ast.Call(ast.Name("range") as function, args):
-            for i, arg in enumerate(args):
-                for end in off_by_one(arg):
-                    yield ast.Call(function, [*args[:i], end, *args[i + 1 :]], [])
-        case ast.Slice(lower, upper):
-            yield from (ast.Slice(end, upper) for end in off_by_one(lower))
-            yield from (ast.Slice(lower, end) for end in off_by_one(upper))
-        case ast.If(_, body, orelse):
-            yield from (ast.Pass(), ast.If(ast.Constant(True), body, orelse))
-        case ast.stmt() if not isinstance(node, ast.Return | ast.FunctionDef):
-            yield ast.Pass()
-
-
-def off_by_one(node: ast.expr | None) -> Iterator[ast.expr]:
-    """One more and one less; a constant is changed elsewhere."""
-    if node is not None and not isinstance(node, ast.Constant):
-        yield from (ast.BinOp(node, op(), ast.Constant(1)) for op in (ast.Add, ast.Sub))
 
 
 def places(tree: ast.AST) -> Iterator[tuple[ast.AST, Any, Any]]:
