@@ -26,7 +26,7 @@ source = {ROOT}/simt
 context = ${{PYTEST_CURRENT_TEST}}
 concurrency = thread
     greenlet
-patch = subprocess
+patch = _exit
 disable_warnings = no-data-collected
     module-not-measured
 """
@@ -42,6 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from coverage import Coverage
 
     os.environ["PYTEST_CURRENT_TEST"] = BEFORE_TESTS
+    os.environ["COVERAGE_PROCESS_START"] = str(LINES / "settings")  # for processes of tests
     config.measured = Coverage(config_file=str(LINES / "settings"), data_suffix=True)
     config.measured.start()
 
