@@ -157,8 +157,8 @@ def cases() -> Iterator[tuple[str, str, Callable]]:
     yield "shf.l.wrap.b32", "b32 b32 b32 n", lambda a, b, n: (b << 32 | a) << (n & 31) >> 32
     for name, *types in product(("dp4a", "dp2a.lo", "dp2a.hi"), ("u32", "s32"), ("u32", "s32")):
         yield f"{name}.{'.'.join(types)}", "b32 b32 b32 b32", partial(dot, name=name, types=types)
-    for target, source in (*product(("u8", "s8", "u16", "s16"), ("s16", "u32")),
-                           ("s64", "s32"), ("u64", "u32"), ("s32", "s16"), ("s32", "s64")):  # fmt: skip
+    for target, source in (*product(("u8", "s8", "u16", "s16"), ("s16", "u32")), ("s64", "s32"),
+                           ("u64", "u32"), ("s32", "s16"), ("s32", "s64")):  # fmt: skip
         register = target if target[1:] in ("32", "64") else "s32"
         yield f"cvt.{target}.{source}", f"{register} {source}", partial(wrapped, type_=target)
     for target, source in (("u8", "s32"), ("s8", "s32"), ("u16", "s16"), ("s32", "u64"),

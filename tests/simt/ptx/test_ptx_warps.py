@@ -1,5 +1,9 @@
 """What the lanes of a warp, or the threads of a block, find out about one another's numbers."""
 
+import operator
+from collections.abc import Callable
+from functools import reduce
+
 import numpy as np
 import pytest
 
@@ -9,53 +13,61 @@ from tests.simt.ptx.small_kernels import run
 DRAW = np.random.default_rng(0)
 HALVES = "setp.lt.u32 %p1, %r0, 16; selp.b32 %r3, 0xFFFF, 0xFFFF0000, %p1; "
 REST = "setp.lt.u32 %p1, %r0, 20; mov.u32 %r3, 0xFFFFF; @!%p1 bra END; "
-MASKS = {"all": ("mov.u32 %r3, -1; ", [range(32)]),
-         "halves": (HALVES, [range(16), range(16, 32)]),
-         "20 lanes": (REST, [range(20)])}  # fmt: skip
+# What computes the masks -> the lanes that each names.
+MASKS = {"mov.u32 %r3, -1; ": [range(32)], HALVES: [range(16), range(16, 32)], REST: [range(20)]}
 
 
-def groups(lanes: list[range]) -> dict[int, range]:
-    """Lane -> the lanes that its mask names."""
-    return {lane: those for those in lanes for lane in those}
-
-
-@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("masks", MASKS, ids=["all", "halves", "20 lanes"])
 @pytest.mark.parametrize("bits", [32, 64])
 def test_lanes_with_the_same_number_find_one_another(bits: int, masks: str) -> None:
     """The numbers of 64 bits differ in their upper half only."""
-    before, lanes = MASKS[masks]
     kinds = DRAW.integers(0, 4, 32).astype(f"u{bits // 8}") << np.uint8(bits - 8)
-    kinds[16:] = kinds[16] if masks == "halves" else kinds[16:]
+    kinds[16:] = kinds[16] if masks == HALVES else kinds[16:]
     out, register = np.zeros((32, 4), np.uint32), {32: "%r4", 64: "%rd4"}[bits]
-    body = f"mul.wide.u32 %rd8, %r0, 16; add.u64 %rd8, %rd8, %rd11; {before}"
+    body = f"mul.wide.u32 %rd8, %r0, 16; add.u64 %rd8, %rd8, %rd11; {masks}"
     body += f"mad.wide.u32 %rd9, %r0, {bits // 8}, %rd12; ld.global.b{bits} {register}, [%rd9]; "
     body += f"match.any.sync.b{bits} %r5, {register}, %r3; "
     body += f"match.all.sync.b{bits} %r6|%p2, {register}, %r3; selp.b32 %r7, 1, 0, %p2; "
     run(body + "st.global.v4.u32 [%rd8], {%r5, %r6, %r7, %r7}; END:", out, kinds)
-    for lane, those in groups(lanes).items():
+    for lane, those in ((lane, group) for group in MASKS[masks] for lane in group):
         same = sum(1 << other for other in those if kinds[other] == kinds[lane])
         whole = sum(1 << other for other in those)
         assert out[lane].tolist()[:3] == [same, whole * (same == whole), same == whole]
 
 
-@pytest.mark.parametrize("masks", MASKS)
-@pytest.mark.parametrize("type_", ["u32", "s32", "b32"])
-def test_the_numbers_of_the_lanes_named_are_reduced(type_: str, masks: str) -> None:
-    before, lanes = MASKS[masks]
-    exact = {"add": sum, "min": min, "max": max}
-    if type_ == "b32":
-        exact = {name: None for name in ("and", "or", "xor")}
+EXACT = {"add": operator.add, "min": min, "max": max}
+LOGIC = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
+
+
+@pytest.mark.parametrize("masks", MASKS, ids=["all", "halves", "20 lanes"])
+@pytest.mark.parametrize(("type_", "functions"), [("u32", EXACT), ("s32", EXACT), ("b32", LOGIC)])
+def test_the_numbers_of_the_lanes_named_are_reduced(
+    type_: str, functions: dict[str, Callable], masks: str
+) -> None:
     items = DRAW.integers(0, 2**32, 32, np.uint32).view("i4" if type_ == "s32" else "u4")
-    for name, function in exact.items():
+    for name, function in functions.items():
         out = np.zeros_like(items)
-        run(f"{before}ld.global.u32 %r4, [%rd2]; redux.sync.{name}.{type_} %r5, %r4, %r3; "
+        run(f"{masks}ld.global.u32 %r4, [%rd2]; redux.sync.{name}.{type_} %r5, %r4, %r3; "
             "st.global.u32 [%rd1], %r5; END:", out, items)  # fmt: skip
-        for lane, those in groups(lanes).items():
-            numbers = [int(items[other]) for other in those]
-            want = function(numbers) if function else numbers[0]
-            for number in () if function else numbers[1:]:
-                want = {"and": want & number, "or": want | number, "xor": want ^ number}[name]
-            assert (want - int(out[lane])) % 2**32 == 0
+        for those in MASKS[masks]:
+            want = reduce(function, items[those].tolist())
+            assert all((want - int(found)) % 2**32 == 0 for found in out[those])
+
+
+@pytest.mark.parametrize("masks", MASKS, ids=["all", "halves", "20 lanes"])
+@pytest.mark.parametrize("below", [0, 5, 16, 32])
+def test_a_vote_is_that_of_the_lanes_in_the_mask(below: int, masks: str) -> None:
+    out = np.zeros((32, 4), np.uint32)
+    body = f"mad.wide.u32 %rd5, %r0, 16, %rd11; {masks} setp.lt.u32 %p2, %r0, {below}; "
+    body += "vote.sync.ballot.b32 %r4, %p2, %r3; st.global.u32 [%rd5], %r4; "
+    for n, mode in enumerate(("any", "all", "uni"), 1):
+        body += f"vote.sync.{mode}.pred %p3, %p2, %r3; selp.b32 %r5, 1, 0, %p3; "
+        body += f"st.global.u32 [%rd5+{4 * n}], %r5; "
+    run(body + "END:", out)
+    for those in MASKS[masks]:
+        yes = [lane for lane in those if lane < below]
+        want = [sum(1 << n for n in yes), bool(yes), len(yes) == len(those)]
+        assert (out[those] == [*want, len(yes) in (0, len(those))]).all()
 
 
 @pytest.mark.parametrize("first", [0, 3, 40, 70])
@@ -77,11 +89,10 @@ def test_a_barrier_counts_the_threads_that_say_yes(first: int) -> None:
 
 
 def test_a_barrier_that_counts_orders_accesses_and_must_be_reached_by_all() -> None:
-    store = "mov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.s32 %r1, %r1, %r2; st.shared.u32 [%r1], %r0; "
-    load = "setp.ge.u32 %p1, %r0, 0; {} xor.b32 %r1, %r1, 4; ld.shared.u32 %r3, [%r1]; "
-    body = store + load + "st.global.u32 [%rd1], %r3;"
+    body = "mov.u32 %r1, s; mad.lo.u32 %r1, %r0, 4, %r1; st.shared.u32 [%r1], %r0; "
+    body += "setp.ge.u32 %p1, %r0, 0; {} xor.b32 %r1, %r1, 4; ld.shared.u32 %r3, [%r1]; "
     out = np.zeros(32, np.uint32)
-    run(body.format("bar.red.or.pred %p2, 0, %p1;"), out)
+    run(body.format("bar.red.or.pred %p2, 0, %p1;") + "st.global.u32 [%rd1], %r3;", out)
     assert out.tolist() == [n ^ 1 for n in range(32)]
     with pytest.raises(PtxFault, match="race: thread 0"):
         run(body.format(""), out)
