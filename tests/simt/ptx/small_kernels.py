@@ -52,7 +52,8 @@ def run(body: str, *arrays: np.ndarray, threads: int | None = None, **options: o
 
 
 def computed(instruction: str, result: str, *operands: tuple[str, np.ndarray]) -> np.ndarray:
-    """What an instruction makes of each item: computed("add.s32 {d}, {0}, {1}", "s32", …).
+    """What an instruction makes of each item: computed("add.s32", "s32", …), or several, such as
+    computed("shl.b32 {d}, {0}, 1; not.b32 {d}, {d}", "b32", …).
 
     result    type of the register that takes the result
     operands  the type and the items of each
@@ -63,7 +64,16 @@ def computed(instruction: str, result: str, *operands: tuple[str, np.ndarray]) -
         lines.append(f"ld.global.b{8 * items.itemsize} {names[-1]}, [%rd{number}];")
         arrays.append(items.view(f"u{items.itemsize}").astype(np.uint64))
     target = f"%{REGISTERS[result]}31"
-    lines += [f"{instruction.format(*names, d=target)};"]
+    if "{d}" in instruction:
+        lines += [f"{instruction.format(*names, d=target)};"]
+    else:
+        lines += [f"{instruction} {', '.join([target, *names])};"]
     lines += [f"st.global.b{8 * DTYPES[result].itemsize} [%rd1], {target};"]
     run("\n".join(lines), *arrays)
     return arrays[0].astype(f"u{DTYPES[result].itemsize}").view(DTYPES[result])
+
+
+def holds(test: str, *operands: tuple[str, np.ndarray]) -> list[bool]:
+    """Whether a predicate holds for each item: holds("setp.lt.s32 %p1, {0}, {1}", …)."""
+    got = computed(f"{test}; selp.b32 {{d}}, 1, 0, %p1", "u32", *operands)
+    return (got == 1).tolist()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from simt.ptx.numbers import DTYPES
-from tests.simt.ptx.small_kernels import computed
+from tests.simt.ptx.small_kernels import computed, holds
 
 DRAW = np.random.default_rng(0)
 DISTANCES = np.array([0, 1, 5, 7, 15, 16, 31, 32, 33, 63, 64, 200, 255], np.uint32)
@@ -151,7 +151,9 @@ def cases() -> Iterator[tuple[str, str, Callable]]:
     for mode, rows in MODES.items():
         yield (f"prmt.b32.{mode}", "b32 b32 b32 b32",
                lambda a, b, c, rows=rows: permuted(a, b, int(rows.split()[c & 3], 16)))  # fmt: skip
-    yield "lop3.b32", "b32 b32 b32 b32", lambda a, b, c: a & b ^ ~c
+    table = 0xF0 & 0xCC ^ ~0xAA & 0xFF
+    lop3 = f"lop3.b32 {{d}}, {{0}}, {{1}}, {{2}}, {table:#x}"
+    yield lop3, "b32 b32 b32 b32", lambda a, b, c: a & b ^ ~c
     yield "shf.r.wrap.b32", "b32 b32 b32 n", lambda a, b, n: (b << 32 | a) >> (n & 31)
     yield "shf.r.clamp.b32", "b32 b32 b32 n", lambda a, b, n: (b << 32 | a) >> min(n, 32)
     yield "shf.l.wrap.b32", "b32 b32 b32 n", lambda a, b, n: (b << 32 | a) << (n & 31) >> 32
@@ -179,9 +181,7 @@ def test_integers_are_exact_and_wrap(name: str, types: str, exact: Callable) -> 
     operands = [(t, integers(t)) if t != "n" else ("u32", DRAW.choice(DISTANCES, sizes))
                 for t in given]  # fmt: skip
     operands = [(t, items[:sizes]) for t, items in operands]
-    table = f", {0xF0 & 0xCC ^ ~0xAA & 0xFF:#x}" if name.startswith("lop3") else ""
-    slots = ", ".join(f"{{{n}}}" for n in range(len(operands)))
-    got = computed(f"{name} {{d}}, {slots}{table}", result, *operands)
+    got = computed(name, result, *operands)
     rows = zip(*(items.tolist() for _, items in operands), strict=True)
     assert got.tolist() == [wrapped(exact(*row), result) for row in rows]
 
@@ -295,8 +295,7 @@ def test_a_result_is_rounded_once_to_nearest_or_to_one_side(
         with np.errstate(all="ignore"):
             c[::3] = -(a * b)[::3]  # all but the error of the product cancels
         c[~np.isfinite(c)] = 0
-    slots = ", ".join(f"{{{n}}}" for n in range(count))
-    got = computed(f"{name}.{how}.{type_} {{d}}, {slots}", type_, *((type_, x) for x in operands))
+    got = computed(f"{name}.{how}.{type_}", type_, *((type_, x) for x in operands))
     rows = zip(*(x.astype(np.float64).tolist() for x in operands), strict=True)
     want = [rounded(exact(*map(Fraction, row)), type_, WAYS[how]) for row in rows]
     assert same(got.view(dtype), want)
@@ -308,7 +307,7 @@ def test_a_root_may_be_rounded_to_one_side(how: str, type_: str) -> None:
     dtype = FLOATS[type_]
     a = np.abs(floats(dtype))
     a[:3] = 4, 2, 0.25
-    got = computed(f"sqrt.{how}.{type_} {{d}}, {{0}}", type_, (type_, a))
+    got = computed(f"sqrt.{how}.{type_}", type_, (type_, a))
     for x, root in zip(a.tolist(), got.tolist(), strict=True):
         other = Fraction(float(np.nextafter(dtype(root), dtype(0 if how == "rp" else np.inf))))
         if how == "rp":
@@ -326,11 +325,11 @@ def test_where_there_is_nothing_to_round_no_side_is_taken(how: str, type_: str) 
         (type_, np.array(x, DTYPES[type_]))
         for x in ([1, -1, inf, inf, 0, nan, 1], [0, 0, 2, inf, 0, 1, inf], [1] * 7)
     )
-    got = computed(f"div.{how}.{type_} {{d}}, {{0}}, {{1}}", type_, a, b)
+    got = computed(f"div.{how}.{type_}", type_, a, b)
     assert same(got, [inf, -inf, inf, nan, nan, nan, 0])
-    for text in (f"add.{how}.{type_} {{d}}, {{0}}, {{1}}",
-                 f"fma.{how}.{type_} {{d}}, {{0}}, {{2}}, {{1}}"):  # fmt: skip
-        got = computed(text, type_, (type_, -a[1]), a, ones)
+    minus_a = type_, -a[1]
+    for name, operands in (("add", (minus_a, a)), ("fma", (minus_a, ones, a))):
+        got = computed(f"{name}.{how}.{type_}", type_, *operands)
         assert same(got, [0, 0, nan, nan, 0, nan, 0])
         assert np.signbit(got[[0, 1, 6]]).tolist() == [how == "rm"] * 3
 
@@ -352,7 +351,7 @@ def test_a_conversion_is_rounded_once(target: str, source: str, how: str) -> Non
     dtype = DTYPES[source]
     drawn = [*floats(dtype), *near(dtype)] if source[0] == "f" else integers(source)
     a = np.array([*HARD.get(source, ()), *drawn], dtype)
-    got = computed(f"cvt.{how}.{target}.{source} {{d}}, {{0}}", target, (source, a))
+    got = computed(f"cvt.{how}.{target}.{source}", target, (source, a))
     assert same(
         got.view(FLOATS[target]),
         [rounded(Fraction(x), target, WAYS[how]) if math.isfinite(x) else x for x in a.tolist()],
@@ -379,7 +378,7 @@ def test_floats_of_8_bits_have_their_values_and_are_rounded_to_nearest(type_: st
     large becomes the largest."""
     codes = np.arange(256, dtype=np.uint8)
     pairs = np.stack([codes, DRAW.permutation(codes)], 1)
-    got = computed(f"cvt.rn.f16x2.{type_} {{d}}, {{0}}", "f16x2", ("u16", pairs.view("u2")[:, 0]))
+    got = computed(f"cvt.rn.f16x2.{type_}", "f16x2", ("u16", pairs.view("u2")[:, 0]))
     values = of_8_bits(type_)
     want = np.array(list(map(float, values)))[pairs]
     assert same(got.view(np.float16).reshape(-1, 2), want)
@@ -391,15 +390,15 @@ def test_floats_of_8_bits_have_their_values_and_are_rounded_to_nearest(type_: st
     sizes = np.concatenate([np.float32([*exact, np.inf, 1e6]), ties, *beside, near(np.float32)])
     a = sizes * DRAW.choice(np.float32([-1, 1]), len(sizes))
     b = DRAW.permutation(-a)
-    narrowed = f"cvt.rn.satfinite.{type_}.f32 {{d}}, {{0}}, "
-    got = computed(narrowed + "{1}", "u16", ("f32", a), ("f32", b)).view(np.uint8)
+    narrowed = f"cvt.rn.satfinite.{type_}.f32"
+    got = computed(narrowed, "u16", ("f32", a), ("f32", b)).view(np.uint8)
     for number, code in zip(np.stack([b, a], 1).reshape(-1).tolist(), got.tolist(), strict=True):
         size = min(abs(number), exact[-1])
         at = bisect_left(exact, size)
         nearest = min((at, max(at - 1, 0)), key=lambda n: (abs(Fraction(size) - values[n]), n % 2))
         assert code == nearest + 128 * (math.copysign(1, number) < 0)
-    got = computed(narrowed + "0f3F800000", "u16", ("f32", np.float32([np.nan])))
-    assert got.view(np.uint8)[1] == 0x7F
+    nan = "f32", np.float32([np.nan])
+    assert computed(narrowed, "u16", nan, nan).tolist() == [0x7F7F]
 
 
 @pytest.mark.parametrize("source", ["f16", "f32", "f64"])
@@ -411,8 +410,8 @@ def test_a_float_becomes_the_nearest_integer_there_is(target: str, source: str) 
     a = np.concatenate([floats(dtype), near(dtype), [0.5, 1.5, -2.5, 2**14, most]]).astype(dtype)
     ways = {"rzi": math.trunc, "rni": round, "rmi": math.floor, "rpi": math.ceil}
     for how, function in ways.items():
-        text = f"cvt.{how}.{target}.{source} {{d}}, {{0}}"
-        got = computed(text, target, (source, np.append(a, dtype.type(math.nan)))).tolist()
+        given = source, np.append(a, dtype.type(math.nan))
+        got = computed(f"cvt.{how}.{target}.{source}", target, given).tolist()
         assert got[:-1] == [min(max(function(x), limits.min), limits.max) for x in a.tolist()]
         highest = "64" in target + source
         assert got[-1] == (wrapped(1 << limits.bits - 1, target) if highest else 0)
@@ -427,7 +426,7 @@ def test_zeros_have_signs_and_the_lesser_number_is_no_nan_unless_asked_for(type_
         wanted |= {f"{name}.NaN": [*wanted[name][:3], nan, nan] for name in ("min", "max")}
     for name, want in wanted.items():
         given = [(type_, np.array(x, DTYPES[type_])) for x in (a, b)]
-        got = computed(f"{name}.{type_} {{d}}, {{0}}, {{1}}", type_, *given)
+        got = computed(f"{name}.{type_}", type_, *given)
         assert str(got.tolist()) == str(want)  # which tells -0 from 0
 
 
@@ -436,19 +435,16 @@ def test_saturation_and_rectification_come_before_a_sum_of_halves_is_rounded() -
     a = np.float16([1, -1, 1, math.nan, 3, 2.0**-7])
     b = np.float16([-2, 2, 1, 1, 1, -(2.0**-5)])
     c = np.float16([1, 1, -1, 1, 5, 1])
-    operands = ("f16", a), ("f16", b), ("f16", c)
-    for text, want in (
-        ("fma.rn.relu.f16 {d}, {0}, {1}, {2}", [0, 0, 0, math.nan, 8, 1]),
-        ("fma.rn.sat.f16 {d}, {0}, {1}, {2}", [0, 0, 0, 0, 1, 1]),
-        ("add.sat.f16 {d}, {0}, {2}", [1, 0, 0, 0, 1, 1]),
-    ):
-        assert same(computed(text, "f16", *operands), want)
+    a, b, c = ("f16", a), ("f16", b), ("f16", c)
+    assert same(computed("fma.rn.relu.f16", "f16", a, b, c), [0, 0, 0, math.nan, 8, 1])
+    assert same(computed("fma.rn.sat.f16", "f16", a, b, c), [0, 0, 0, 0, 1, 1])
+    assert same(computed("add.sat.f16", "f16", a, c), [1, 0, 0, 0, 1, 1])
 
 
 def test_two_halves_are_computed_apart() -> None:
     low, high = near(np.float16), near(np.float16)
     both = np.stack([low, high], 1).view(np.uint32)[:, 0]
-    got = computed("add.f16x2 {d}, {0}, {1}", "f16x2", ("f16x2", both), ("f16x2", both))
+    got = computed("add.f16x2", "f16x2", ("f16x2", both), ("f16x2", both))
     assert np.array_equal(got.view(np.float16).reshape(-1, 2), np.stack([low, high], 1) * 2)
 
 
@@ -461,21 +457,20 @@ def test_a_float_may_stand_for_its_bits() -> None:
 def test_subnormal_numbers_of_the_type_are_flushed_if_asked_to() -> None:
     """Of float32, before and after a conversion; float64 has much smaller ones."""
     a = np.float32([-1, -0.0, 0.25, 1, 7, np.nan, np.inf, 1e-40, -1e-40])
-    got = computed("cvt.sat.f32.f32 {d}, {0}", "f32", ("f32", a))
+    got = computed("cvt.sat.f32.f32", "f32", ("f32", a))
     assert got.tolist() == [0, 0, 0.25, 1, 1, 0, 1, float(np.float32(1e-40)), 0]
     least = "f32", np.float32([2.0**-126, -(2.0**-126), 1e-40, -1e-40])
     got = computed("add.ftz.f32 {d}, {0}, 0f00000000", "f32", least)
     assert got.tolist() == [2.0**-126, -(2.0**-126), 0, 0]
     got = computed("mul.ftz.f32 {d}, {0}, 0f3F000000", "f32", least)  # half of it
     assert got.tolist() == [0, 0, 0, 0]
-    for modifier, want in (("ftz.", [0, 0, 1, 1]), ("", [0, 0, 0, 0])):
-        select = f"setp.eq.{modifier}f32 %p1, {{0}}, 0f00000000; selp.b32 {{d}}, 1, 0, %p1"
-        assert computed(select, "u32", least).tolist() == want
+    assert holds("setp.eq.ftz.f32 %p1, {0}, 0f00000000", least) == [False, False, True, True]
+    assert not any(holds("setp.eq.f32 %p1, {0}, 0f00000000", least))
     a = np.array([1e50, 2.0**-200])
-    got = computed("rcp.approx.ftz.f64 {d}, {0}", "f64", ("f64", a))
+    got = computed("rcp.approx.ftz.f64", "f64", ("f64", a))
     assert np.allclose(got, 1 / a, rtol=1e-6)
     a = np.array([2.0**-126 * (1 - 2.0**-30), 2.0**-127])
-    got = computed("cvt.rn.ftz.f32.f64 {d}, {0}", "f32", ("f64", a))
+    got = computed("cvt.rn.ftz.f32.f64", "f32", ("f64", a))
     assert got.tolist() == [2.0**-126, 0]
 
 
@@ -492,7 +487,7 @@ def test_functions_of_one_number(name: str, function: Callable) -> None:
     want = function(a.astype(np.float64))
     with np.errstate(over="ignore"):
         want = want.astype(np.float16) if type_ == "f16" else want  # rounded once
-    got = computed(f"{name} {{d}}, {{0}}", type_, (type_, a))
+    got = computed(name, type_, (type_, a))
     np.testing.assert_allclose(got, want, rtol=1.2e-7)
 
 
@@ -510,9 +505,8 @@ def test_comparisons(type_: str) -> None:
     if is_float:
         a[:2], b[1:3] = np.nan, np.nan
     for name, suffix in product(HOLDS, ("", "u") if is_float else ("",)):
-        select = f"setp.{name}{suffix}.{type_} %p1, {{0}}, {{1}}; selp.b32 {{d}}, 1, 0, %p1"
-        got = computed(select, "u32", (type_, a), (type_, b))
-        for x, y, found in zip(a.tolist(), b.tolist(), got.tolist(), strict=True):
+        got = holds(f"setp.{name}{suffix}.{type_} %p1, {{0}}, {{1}}", (type_, a), (type_, b))
+        for x, y, found in zip(a.tolist(), b.tolist(), got, strict=True):
             is_nan = x != x or y != y
             assert found == (suffix == "u" if is_nan else HOLDS[name](x, y))
 
@@ -528,22 +522,21 @@ def test_kinds_of_floats_and_copied_signs(type_: str) -> None:
         "normal": [1, 1, 1, 0, 1, 0, 0, 0], "subnormal": [0, 0, 0, 1, 0, 0, 0, 0],
     }  # fmt: skip
     for kind, want in kinds.items():
-        test = f"testp.{kind}.{type_} %p1, {{0}}; selp.b32 {{d}}, 1, 0, %p1"
-        assert computed(test, "u32", (type_, a)).tolist() == want
+        assert holds(f"testp.{kind}.{type_} %p1, {{0}}", (type_, a)) == want
     given = (type_, a[:7]), (type_, np.array([-2.0, 2, -2, 2, 0, 3, 3], DTYPES[type_]))
-    got = computed(f"copysign.{type_} {{d}}, {{0}}, {{1}}", type_, *given)
+    got = computed(f"copysign.{type_}", type_, *given)
     assert str(got.tolist()) == "[2.0, -2.0, 2.0, -2.0, -0.0, 3.0, -3.0]"
 
 
 @pytest.mark.parametrize("space", ["global", "shared", "local"])
 def test_a_generic_address_is_in_one_space(space: str) -> None:
-    got = []
-    for address in ("mov.u64 %rd20, %rd11", "mov.u64 %rd20, s; cvta.shared.u64 %rd20, %rd20",
-                    ".local .b32 l; mov.u64 %rd20, l; cvta.local.u64 %rd20, %rd20",
-                    "mov.u64 %rd20, 64"):  # fmt: skip
-        test = f"{address}; isspacep.{space} %p1, %rd20; selp.b32 {{d}}, 1, 0, %p1"
-        got += computed(test, "u32", ("u32", np.zeros(1, np.uint32))).tolist()
-    assert got == [space == "global", space == "shared", space == "local", 0]
+    addresses = (
+        *("mov.u64 %rd20, %rd11", "mov.u64 %rd20, s; cvta.shared.u64 %rd20, %rd20"),
+        *(".local .b32 l; mov.u64 %rd20, l; cvta.local.u64 %rd20, %rd20", "mov.u64 %rd20, 64"),
+    )
+    item, test = ("u32", np.zeros(1, np.uint32)), f"isspacep.{space} %p1, %rd20"
+    got = [holds(f"{address}; {test}", item)[0] for address in addresses]
+    assert got == [space == "global", space == "shared", space == "local", False]
 
 
 def test_a_comparison_is_joined_with_a_predicate_and_gives_its_opposite() -> None:
