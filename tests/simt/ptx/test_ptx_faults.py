@@ -18,116 +18,70 @@ NEIGHBOUR = "xor.b32 %r4, %r1, 4; ld.shared.u32 %r3, [%r4];"  # s[t ^ 1]
 COPY = TO_SHARED + "cp.async.ca.shared.global [%r1], [%rd1], 4;"
 FIRST_HALF = "setp.lt.u32 %p1, %r0, 16;"
 MASK_OF_HALF = FIRST_HALF + "selp.b32 %r3, 0xFFFF, 0xFFFF0000, %p1;"
+# What is said of a program -> the program.
 WRONG = {
-    "past the end": (
-        "memory: thread 31 of thread block 0, address 0x7f0000000180 is in no array, just past the "
-        "end of argument 0",
+    "memory: thread 31 of thread block 0, address 0x7f0000000180 is in no array, just past the end":
         "ld.global.u32 %r3, [%rd1+4];",
-    ),
-    "before the start": ("4 bytes before the start of argument 0", "st.global.u32 [%rd1+-4], %r0;"),
-    "a null pointer": (
-        "memory: thread 0 of thread block 0, address 0x0 is a null pointer",
-        "mov.u64 %rd3, 0; ld.global.u32 %r3, [%rd3];",
-    ),
-    "an item of a null pointer, in generic memory": (
-        "address 0x28 is 40 bytes past a null pointer",
-        "mov.u64 %rd3, 0; st.u32 [%rd3+40], %r0;",
-    ),
-    "before a null pointer": (
-        "address 0xfffffffffffffffc is 4 bytes before a null pointer",
+    "4 bytes before the start of argument 0": "st.global.u32 [%rd1+-4], %r0;",
+    "address 0x0 is a null pointer": "mov.u64 %rd3, 0; ld.global.u32 %r3, [%rd3];",
+    "address 0x28 is 40 bytes past a null": "mov.u64 %rd3, 0; st.u32 [%rd3+40], %r0;",
+    "address 0xfffffffffffffffc is 4 bytes before a null pointer":
         "mov.u64 %rd3, 0; st.global.u32 [%rd3+-4], %r0;",
-    ),
-    "half past the end": ("goes past its end", "ld.global.v2.u32 {%r3, %r4}, [%rd11+124];"),
-    "past the shared memory": (
-        "thread 16 of thread block 0, address 0x100 is outside the 256 bytes of shared memory",
+    "in argument 0, and goes past its end": "ld.global.v2.u32 {%r3, %r4}, [%rd11+124];",
+    "thread 16 of thread block 0, address 0x100 is outside the 256 bytes of shared memory":
         "mov.u32 %r1, s; mad.lo.s32 %r1, %r0, 16, %r1; st.shared.u32 [%r1], %r0;",
-    ),
-    "a misaligned vector": (
-        "misaligned for 16 bytes",
-        "ld.global.v4.u32 {%r3, %r4, %r5, %r6}, [%rd11+8];",
-    ),
-    "at the end of all numbers": (
-        "memory: thread 0",
+    "misaligned for 16 bytes": "ld.global.v4.u32 {%r3, %r4, %r5, %r6}, [%rd11+8];",
+    # near the end of all numbers
+    "memory: thread 0 of thread block 0, address 0x7ffffffffffffff0":
         "mov.u64 %rd5, 0x7ffffffffffffff0; ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%rd5];",
-    ),
-    "an offset to the end of all numbers": (
-        "memory: thread 0",
+    "memory: thread 0 of thread block 0, address 0x7ffffffffffffffc":
         "st.shared.u32 [s+9223372036854775804], %r0;",
-    ),
-    "read before it is written": (
-        "init: thread 0 of thread block 0, address 0x0 is read, and was never written",
+    "init: thread 0 of thread block 0, address 0x0 is read, and was never written":
         TO_SHARED + "ld.shared.u32 %r3, [%r1];",
-    ),
-    "no barrier": (
-        "race: thread 0 of thread block 0 does a read where thread 1 did a write",
+    "race: thread 0 of thread block 0 does a read where thread 1 did a write, with no barrier":
         STORE + NEIGHBOUR,
-    ),
-    "all write one place": (
-        "race: thread 31 of thread block 0 does a write where thread 0 did a write",
+    "race: thread 31 of thread block 0 does a write where thread 0 did a write":
         "st.global.u32 [%rd11], %r0;",
-    ),
-    "a barrier in a branch": (
-        "sync: a barrier that not all threads reach: thread 16 of thread block 0 has ended",
+    "sync: a barrier that not all threads reach: thread 16 of thread block 0 has ended":
         FIRST_HALF + "@!%p1 bra END; bar.sync 0; END:",
-    ),
-    "two barriers": (
-        "waits at line",
+    "sync: a barrier that not all threads reach: thread 16 of thread block 0 waits at line":
         FIRST_HALF + "@!%p1 bra OTHER; bar.sync 0; bra END; OTHER: bar.sync 0; END:",
-    ),
-    "a shuffle without its lanes": (
-        "sync: thread 16 of thread block 0 isn't here, but its lane is in the mask",
+    "sync: thread 16 of thread block 0 isn't here, but its lane is in the mask":
         FIRST_HALF + "@%p1 shfl.sync.bfly.b32 %r3, %r0, 1, 31, -1; bar.sync 0;",
-    ),
-    "a shuffle from lanes that have ended": (
-        "reads from lane 16, which isn't here or isn't in the mask",
+    # lane 16 has ended; then it is outside the mask
+    "reads from lane 16, which isn't here or isn't in the mask":
         FIRST_HALF + "@%p1 bra ON; ret; ON: shfl.sync.bfly.b32 %r3, %r0, 16, 31, -1;",
-    ),
-    "a shuffle from a lane outside the mask": (
-        "sync: thread 0 of thread block 0 reads from lane 16",
+    "sync: thread 0 of thread block 0 reads from lane 16":
         MASK_OF_HALF + "shfl.sync.bfly.b32 %r4, %r0, 16, 31, %r3;",
-    ),
-    "a lane that isn't in its own mask": (
-        "sync: thread 16 of thread block 0 isn't in the mask that it names",
+    "sync: thread 16 of thread block 0 isn't in the mask that it names":
         "vote.sync.ballot.b32 %r3, 1, 0xFFFF;",
-    ),
-    "lanes with different masks": (
-        "sync: thread 0 of thread block 0 and thread 16 of thread block 0 have different masks",
+    "sync: thread 0 of thread block 0 and thread 16 of thread block 0 have different masks":
         FIRST_HALF + "selp.b32 %r3, -1, 0xFFFF0000, %p1; bar.warp.sync %r3;",
-    ),
-    "a matrix product without its lanes": (
-        "sync: thread 16 of thread block 0 isn't here, but its lane is in the mask",
+    # a matrix product
+    "sync: thread 16 of thread block 0 isn't here":
         FIRST_HALF + "@%p1 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
         "{%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r3}, {%f1, %f2, %f3, %f4};",
-    ),
-    "a wait for too few groups": (
-        "init: thread 0 of thread block 0, address 0x0 is read, and the thread that copies it",
+    # a wait for too few groups; then a copy that isn't in a group
+    "init: thread 0 of thread block 0, address 0x0 is read, and the thread that copies it":
         COPY + "cp.async.commit_group; cp.async.wait_group 1; ld.shared.u32 %r3, [%r1];",
-    ),
-    "a copy that isn't in a group": (
-        "the thread that copies it",
+    "the thread that copies it (cp.async) hasn't waited":
         COPY + "cp.async.wait_group 0; ld.shared.u32 %r3, [%r1];",
-    ),
-    "a barrier before the wait": (
-        "race: thread 0 of thread block 0 does a read where thread 1 did a write",
+    # a barrier before the wait
+    "race: thread 0 of thread block 0 does a read where thread 1 did a write":
         COPY + "bar.sync 0; cp.async.wait_all;" + NEIGHBOUR,
-    ),
-    "halves of a warp that each wait for themselves": (
-        "race: thread 0 of thread block 0 does a read where thread 16 did a write",
+    # halves of a warp that each wait for themselves
+    "race: thread 0 of thread block 0 does a read where thread 16 did a write":
         STORE + MASK_OF_HALF + "bar.warp.sync %r3; xor.b32 %r4, %r1, 64; ld.shared.u32 %r5, [%r4];",
-    ),
-    "plain loads beside strong stores": (
-        "race: thread 0 of thread block 0 does a read where thread 31 did an atomic",
+    # a plain load beside strong stores
+    "race: thread 0 of thread block 0 does a read where thread 31 did an atomic":
         "st.relaxed.gpu.global.u32 [%rd11], 5; ld.global.u32 %r3, [%rd11];",
-    ),
-    "too many steps": (
-        "sync: still running after 1,000 basic blocks",
+    "sync: still running after 1,000 basic blocks":
         "AGAIN: bar.sync 0; add.u32 %r1, %r1, 1; setp.ge.u32 %p1, %r1, 0; @%p1 bra AGAIN;",
-    ),
-    "a trap": ("the kernel stopped itself", "trap;"),
-}
+    "the kernel stopped itself": "trap;",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("what", "body"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("what", "body"), WRONG.items(), ids=WRONG)
 def test_a_mistake_is_found_and_named_with_its_line(what: str, body: str) -> None:
     array = np.zeros(32, np.uint32)
     with pytest.raises(PtxFault, match=rf"{re.escape(what)}[\s\S]*line \d+ of the PTX"):
@@ -165,13 +119,9 @@ RIGHT = {
         "atom.global.add.u32 %r4, [%rd11], 0; @%p1 st.global.u32 [%rd1], %r3;",
         [5, *[0] * 31],
     ),
-    "a shuffle, whose distance has five bits": (
-        "shfl.sync.bfly.b32 %r3, %r0, 33, 31, -1; st.global.u32 [%rd1], %r3;",
-        [t ^ 1 for t in range(32)],
-    ),
-    "lanes that parted, meet again and shuffle": (
+    "lanes that parted, meet again and shuffle by a distance of five bits": (
         "setp.lt.u32 %p1, %r0, 5; mov.u32 %r3, 1; @!%p1 bra MEET; mov.u32 %r3, 3; MEET: "
-        "shfl.sync.down.b32 %r4|%p2, %r3, 1, 31, -1; activemask.b32 %r5; add.u32 %r4, %r4, %r5; "
+        "shfl.sync.down.b32 %r4|%p2, %r3, 33, 31, -1; activemask.b32 %r5; add.u32 %r4, %r4, %r5; "
         "selp.b32 %r4, %r4, 0, %p2; st.global.u32 [%rd1], %r4;",
         [2] * 4 + [0] * 28,
     ),
@@ -203,11 +153,6 @@ RIGHT = {
         "{ .shared .b32 x; st.shared.u32 [x], 5; { .shared .b32 x; st.shared.u32 [x], 9; } "
         "ld.shared.u32 %r3, [x]; } st.global.u32 [%rd1], %r3;",
         [5],
-    ),
-    "instructions behind .loc on its line": (
-        ".loc 1 4 0 mov.u32 %r3, 1; .loc 1 5 0, function_name $L__info, inlined_at 1 7 3 "
-        "add.u32 %r3, %r3, 2; st.global.u32 [%rd1], %r3;",
-        [3],
     ),
 }  # fmt: skip
 
@@ -343,19 +288,15 @@ def test_a_thread_block_that_waits_for_a_later_one_is_told_so() -> None:
 # Order -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "exact"),
-    [
-        ("min.s32", min),
-        ("max.u32", max),
-        ("and.b32", operator.and_),
-        ("or.b32", operator.or_),
-        ("xor.b32", operator.xor),
-        ("exch.b32", lambda old, new: new),
-        ("inc.u32", lambda old, limit: old + 1 if old < limit else 0),
-        ("dec.u32", lambda old, limit: old - 1 if 0 < old <= limit else limit),
-    ],
-)
+ATOMICS = {
+    **{"min.s32": min, "max.u32": max, "exch.b32": lambda old, new: new},
+    **{"and.b32": operator.and_, "or.b32": operator.or_, "xor.b32": operator.xor},
+    "inc.u32": lambda old, limit: old + 1 if old < limit else 0,
+    "dec.u32": lambda old, limit: old - 1 if 0 < old <= limit else limit,
+}
+
+
+@pytest.mark.parametrize(("name", "exact"), ATOMICS.items(), ids=ATOMICS)
 @pytest.mark.parametrize("space", ["global", "shared"])
 def test_atomics_give_each_thread_the_number_before_it(
     name: str, exact: Callable, space: str
@@ -370,15 +311,13 @@ def test_atomics_give_each_thread_the_number_before_it(
     assert array.tolist() == [*accumulate(numbers.tolist(), exact)][:-1]
 
 
-@pytest.mark.parametrize(("space", "place", "bits"), [
-    ("global", "[%rd1]", 0), ("shared", "[s]", 2),
-])  # fmt: skip
-def test_a_sum_in_global_memory_has_no_subnormal_numbers(space: str, place: str, bits: int) -> None:
-    array = np.array([1], np.uint32)
-    run(f"ld.global.f32 %f1, [%rd1]; st.shared.f32 [s], %f1; "
-        f"atom.{space}.add.f32 %f2, {place}, %f1; ld.{space}.f32 %f3, {place}; "
-        "st.global.f32 [%rd1], %f3;", array)  # fmt: skip
-    assert array.tolist() == [bits]
+def test_a_sum_in_global_memory_has_no_subnormal_numbers() -> None:
+    for space, place, bits in (("global", "[%rd1]", 0), ("shared", "[s]", 2)):
+        array = np.array([1], np.uint32)
+        run(f"ld.global.f32 %f1, [%rd1]; st.shared.f32 [s], %f1; "
+            f"atom.{space}.add.f32 %f2, {place}, %f1; ld.{space}.f32 %f3, {place}; "
+            "st.global.f32 [%rd1], %f3;", array)  # fmt: skip
+        assert array.tolist() == [bits]
 
 
 def test_a_barrier_of_a_warp_orders_its_lanes_and_no_other_warp() -> None:
@@ -416,35 +355,36 @@ def test_without_its_check_a_shuffle_does_not_wait_for_lanes_that_never_come() -
 # Thread block 0 writes 5 and raises a flag; thread block 1 looks at the flag and reads the 5.
 HANDS_OVER = """
 mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0; @!%p1 bra SECOND;
-st.global.u32 [%rd11], 5; {release} {flag}.u32 [%rd11+4], 1; bra END;
-SECOND: {look}.u32 %r2, [%rd11+4]; {acquire}
+st.global.u32 [%rd11], 5; {} {}.u32 [%rd11+4], 1; bra END;
+SECOND: {}.u32 %r2, [%rd11+4]; {}
 ld.global.u32 %r3, [%rd11]; st.global.u32 [%rd11+8], %r3;
 END:
 """
+# Before the flag, how it is raised, how it is looked at, and what comes then.
 RAISE, LOOK = "st.relaxed.gpu.global", "ld.volatile.global"
 
 
-@pytest.mark.parametrize(
-    ("is_right", "release", "flag", "look", "acquire"),
-    [
-        (True, "membar.gl;", RAISE, LOOK, "membar.gl;"),
-        (True, "fence.acq_rel.gpu;", RAISE, LOOK, "fence.sc.sys;"),
-        (True, "membar.gl;", RAISE, LOOK, "bar.sync 0;"),
-        (True, "", "st.release.gpu.global", "ld.acquire.gpu.global", ""),
-        (False, "", RAISE, LOOK, "membar.gl;"),
-        (False, "membar.cta;", RAISE, LOOK, "membar.gl;"),
-        (False, "membar.gl;", RAISE, LOOK, ""),
-        (False, "membar.gl; st.global.u32 [%rd11], 6;", RAISE, LOOK, "membar.gl;"),
-        (False, "", "st.release.cta.global", "ld.acquire.gpu.global", ""),
-        (False, "", "st.release.gpu.global", LOOK, ""),
-    ],
-)
-def test_fences_and_a_flag_hand_over_what_was_written_unless_one_is_missing_or_too_weak(
-    is_right: bool, release: str, flag: str, look: str, acquire: str
-) -> None:
+FENCED = [
+    ("membar.gl;", RAISE, LOOK, "membar.gl;"),
+    ("fence.acq_rel.gpu;", RAISE, LOOK, "fence.sc.sys;"),
+    ("membar.gl;", RAISE, LOOK, "bar.sync 0;"),
+    ("", "st.release.gpu.global", "ld.acquire.gpu.global", ""),
+]
+MISSING_OR_TOO_WEAK = [
+    ("", RAISE, LOOK, "membar.gl;"),
+    ("membar.cta;", RAISE, LOOK, "membar.gl;"),
+    ("membar.gl;", RAISE, LOOK, ""),
+    ("membar.gl; st.global.u32 [%rd11], 6;", RAISE, LOOK, "membar.gl;"),
+    ("", "st.release.cta.global", "ld.acquire.gpu.global", ""),
+    ("", "st.release.gpu.global", LOOK, ""),
+]
+
+
+@pytest.mark.parametrize("parts", [*FENCED, *MISSING_OR_TOO_WEAK])
+def test_fences_and_a_flag_hand_over_what_was_written_unless_one_is_missing(parts: tuple) -> None:
     array = np.zeros(3, np.uint32)
-    body = HANDS_OVER.format(release=release, flag=flag, look=look, acquire=acquire)
-    if is_right:
+    body = HANDS_OVER.format(*parts)
+    if parts in FENCED:
         run(body, array, threads=1, grid=2)
         assert array.tolist() == [5, 1, 5]
     else:
@@ -513,12 +453,15 @@ def test_text_that_cannot_be_run_is_refused_with_its_line(text: str, what: str) 
 
 
 def test_text_is_free_of_form() -> None:
-    """No blank before a type; a file's name with two slashes, which are no comment."""
+    """No blank before a type; instructions behind .loc on its line; a file's name with two slashes,
+    which are no comment."""
     array = np.zeros(4, np.uint32)
-    text = text_of("{.reg.b32 x; mov.u32 x,WARP_SZ; .loc 1 3 0\nst.global.u32[%rd1],x;}")
-    run_ptx(text + '.file 1 "/a//b.cu"\n', 1, 4, array)
-    assert array.tolist() == [32] * 4
-    assert parse(text + '.file 1 "/a//b.cu"\n').instructions[-2].source == ("/a//b.cu", 3)
+    body = "{.reg.b32 x; .loc 1 4 0 mov.u32 x,WARP_SZ; .loc 1 5 0, function_name $L__i, inlined_at "
+    body += "1 7 3 add.u32 x,x,2; .loc 1 3 0 st.global.u32[%rd1],x;}"
+    text = text_of(body) + '.file 1 "/a//b.cu"\n'
+    run_ptx(text, 1, 4, array)
+    assert array.tolist() == [34] * 4
+    assert parse(text).instructions[-2].source == ("/a//b.cu", 3)
 
 
 def test_a_function_without_a_body_is_refused_only_where_it_is_called() -> None:
