@@ -11,7 +11,6 @@ from tests.simt.ptx.small_kernels import text_of
 
 # square(x) = x * x; odd_or(x) = square(x) for odd x, else x; pair(x, y) = x + y, x - y.
 FUNCTIONS = """
-.extern .func (.param .b32 func_retval0) vprintf (.param .b64 p0, .param .b64 p1);
 .func (.param .b32 func_retval0) square(.param .b32 square_param_0)
 {
 .reg .b32 %r<3>;
@@ -65,16 +64,8 @@ setp.ne.u32 %p1, %r3, 0;
 atom.shared.add.u32 %r2, [%r1], 1;
 ret;
 }
-.func (.reg .b32 result) in_registers (.reg .b32 number)
-{
-mov.u32 result, number;
-ret;
-}
-.func forever()
-{
-call.uni forever, ();
-ret;
-}
+.func (.reg .b32 result) in_registers (.reg .b32 number) { mov.u32 result, number; ret; }
+.func forever() { call.uni forever, (); ret; }
 """
 
 
