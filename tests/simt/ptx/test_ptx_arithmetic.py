@@ -415,12 +415,6 @@ def test_two_halves_are_computed_apart() -> None:
     assert np.array_equal(got.view(np.float16).reshape(-1, 2), np.stack([low, high], 1) * 2)
 
 
-def test_a_float_may_stand_for_its_bits() -> None:
-    a = np.zeros(2, np.uint32)
-    got = computed("mov.b32 {d}, 0fFF800000; add.u32 {d}, {d}, {0}", "u32", ("u32", a))
-    assert got.tolist() == [0xFF800000] * 2
-
-
 def test_subnormal_numbers_of_the_type_are_flushed_if_asked_to() -> None:
     """Of float32, before and after a conversion; float64 has much smaller ones."""
     a = np.float32([-1, -0.0, 0.25, 1, 7, np.nan, np.inf, 1e-40, -1e-40])

@@ -182,9 +182,10 @@ def test_what_no_assembler_takes_is_named_before_anything_runs(body: str) -> Non
     assert "line 14 of the PTX" in str(refused.value)
 
 
-def test_constants_may_have_exponents_and_a_name() -> None:
+def test_constants_may_have_exponents_or_a_name_or_stand_for_their_bits() -> None:
     out = np.zeros(32, np.float32)
     body = "mov.f32 %f1, 1.5e2; add.u32 %r1, %r0, WARP_SZ; mov.f64 %fd1, 0f3F000000; "
-    body += "cvt.rn.f32.f64 %f2, %fd1; add.f32 %f1, %f1, %f2; st.global.f32 [%rd1], %f1;"
+    body += "cvt.rn.f32.f64 %f2, %fd1; add.f32 %f1, %f1, %f2; mov.b32 %r2, 0f3E800000; "
+    body += "mov.b32 %f3, %r2; add.f32 %f1, %f1, %f3; st.global.f32 [%rd1], %f1;"
     run(body, out)
-    assert (out == 150.5).all()
+    assert (out == 150.75).all()
