@@ -57,17 +57,6 @@ def compiled(expressions: Iterable[str], result: type, *arrays: np.ndarray) -> n
 
 
 @pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_remainders_are_exact(dtype: type) -> None:
-    """For quotients of any size, which take loops."""
-    a, b = near(dtype), near(dtype)
-    a[::2] *= dtype(1e6)
-    found = compiled(["math.fmod(a, b)", "math.remainder(a, b)"], dtype, a, b)
-    for got, exact in zip(found, (math.fmod, math.remainder), strict=True):
-        assert got.tolist() == list(map(exact, a.tolist(), b.tolist()))
-
-
-@pytest.mark.needs("numba-cuda")
 def test_angles_of_any_size() -> None:
     """Large ones take tables of 2 / pi, carries, and memory of their own."""
     a = floats(np.float64)

@@ -7,7 +7,6 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from simt.ptx import PtxFault
 from tests.simt.ptx.small_kernels import run
 
 DRAW = np.random.default_rng(0)
@@ -86,18 +85,6 @@ def test_a_barrier_counts_the_threads_that_say_yes(first: int) -> None:
         run(body, out, threads=70, grid=3, checks=checks)
         for block, yes in enumerate([70 - first, 0, 70]):
             assert (out[block] == [yes, yes == 70, yes > 0, 70 - yes]).all()
-
-
-def test_a_barrier_that_counts_orders_accesses_and_must_be_reached_by_all() -> None:
-    body = "mov.u32 %r1, s; mad.lo.u32 %r1, %r0, 4, %r1; st.shared.u32 [%r1], %r0; "
-    body += "setp.ge.u32 %p1, %r0, 0; {} xor.b32 %r1, %r1, 4; ld.shared.u32 %r3, [%r1]; "
-    out = np.zeros(32, np.uint32)
-    run(body.format("bar.red.or.pred %p2, 0, %p1;") + "st.global.u32 [%rd1], %r3;", out)
-    assert out.tolist() == [n ^ 1 for n in range(32)]
-    with pytest.raises(PtxFault, match="race: thread 0"):
-        run(body.format(""), out)
-    with pytest.raises(PtxFault, match="sync: a barrier that not all threads reach: thread 16"):
-        run("setp.lt.u32 %p1, %r0, 16; @!%p1 bra END; bar.red.popc.u32 %r3, 0, %p1; END:", out)
 
 
 def test_the_masks_of_the_lanes_around_a_lane() -> None:
