@@ -30,7 +30,8 @@ WRONG = {
     "in argument 0, and goes past its end": "ld.global.v2.u32 {%r3, %r4}, [%rd11+124];",
     "thread 16 of thread block 0, address 0x100 is outside the 256 bytes of shared memory":
         "mov.u32 %r1, s; mad.lo.s32 %r1, %r0, 16, %r1; st.shared.u32 [%r1], %r0;",
-    "misaligned for 16 bytes": "ld.global.v4.u32 {%r3, %r4, %r5, %r6}, [%rd11+8];",
+    "memory: thread 1 of thread block 0, address 0x4 is misaligned for 8 bytes":
+        TO_SHARED + "ld.shared.v2.u32 {%r3, %r4}, [%r1];",
     # near the end of all numbers
     "memory: thread 0 of thread block 0, address 0x7ffffffffffffff0":
         "mov.u64 %rd5, 0x7ffffffffffffff0; ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%rd5];",
