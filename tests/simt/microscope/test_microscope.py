@@ -86,7 +86,7 @@ def test_names_of_names_are_found_and_a_tag_does_not_end_the_page(tmp_path: Path
 def test_a_thread_block_has_its_own_arrays() -> None:
     body = "if cuda.blockIdx.x == 1:\n    out[t] = t\nelse:\n    b[t] = 1"
     report = launch(kernel("out, b", body), 2, 64, zeros(64), zeros(64), trace="all")
-    for block, name in enumerate(("b", "out")):
+    for block, name in ((None, "b"), (0, "b"), (1, "out")):
         look = microscope(report, block=block)
         assert [a.name for a in look.trace.arrays] == [p.array for p in look.panes] == [name]
         assert {*look.trace.records.array.tolist()} == {0}
