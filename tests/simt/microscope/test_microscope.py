@@ -65,7 +65,9 @@ def test_the_page_knows_every_record_of_the_trace(name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("values", [[0, 255], [0, 256], [-1, 3], [2**31], [2**40, -5], []])
+@pytest.mark.parametrize(
+    "values", [[0, 255], [0, 256], [0, 2**16], [-1, 3], [2**31], [2**32], [2**40, -5], []]
+)
 def test_numbers_survive_packing(values: list[int]) -> None:
     assert unpacked(packed(np.array(values, np.int64))).tolist() == values
 
