@@ -30,21 +30,12 @@ from simt.gpus import WARP_SIZE
 from tests.simt.helpers import kernel
 from tests.simt.microscope.pictures import require_readable, texts_of
 
-FLOAT32 = replace(REFERENCE, dtype=torch.float32, head_size=64, block_size=8)
-LARGE_BLOCKS = replace(REFERENCE, head_size=64, block_size=32)
-by_problem = pytest.mark.parametrize(
-    "problem",
-    [WORKED_EXAMPLE, REFERENCE, FLOAT32, LARGE_BLOCKS],
-    ids=("worked_example", "reference", "float32", "blocks_of_32"),
-)
 rest = pytest.mark.rest("test_notebooks.py draws the reference")
 
 
-@pytest.mark.rest(keep=["reference"])
-@by_problem
-def test_terms_rows_and_weights_are_those_of_the_geometry(problem: DecodeProblem) -> None:
+def test_terms_rows_and_weights_are_those_of_the_geometry() -> None:
     """The vecs of K that a lane reads, in order; its rows and tokens of V; its weights."""
-    run = run_v1(problem, head=1)
+    problem, run = REFERENCE, run_v1(REFERENCE, head=1)
     g, num_blocks = run.geometry, len(run["k_cache"])
     layout = VllmLayout(num_blocks, problem.num_kv_heads, g.HEAD_SIZE, g.BLOCK_SIZE, problem.dtype)
     for block_idx, block in enumerate(problem.block_tables()[0][0][:6]):
@@ -102,24 +93,11 @@ def test_a_picture_shows_the_loads_of_the_readers_function() -> None:
     assert found == [["0", "1", "2", "3"], ["3", "2", "1", "0"]]
 
 
-def test_of_a_large_head_the_first_vecs_are_drawn() -> None:
-    problem = replace(WORKED_EXAMPLE, head_size=120)
-    figure = query_and_key.draw_key_address(run_v1(problem), 5, problem.tables[0][0])
-    require_readable(figure)
-    assert "… up to j = 14" in texts_of(figure)
-
-
 @pytest.mark.parametrize("step", ["sum", "weights"])
 def test_the_poster_shows_the_threads_of_the_readers_function(step: str) -> None:
     of_v1, of_v2 = run_v1(WORKED_EXAMPLE, backend=MINE), poster.run_of_partition(MINE_OF_V2)
     for run, tokens in (of_v1, 11), (of_v2, 8):
         assert poster.threads_of(run, step) == [*range(128 - tokens, 128)]
-
-
-def test_the_poster_shows_each_barrier_where_it_is_met() -> None:
-    counts = {"query": 1, "maximum": 1, "sum": 1, "weights": 1, "values": 1, "warps": 4}
-    for run in (run_v1(WORKED_EXAMPLE), poster.run_of_partition(v2_backend)):
-        assert poster.barriers_of_steps(run) == counts
 
 
 def test_every_picture_of_a_readers_kernel_can_be_read() -> None:
@@ -192,31 +170,6 @@ def test_values_are_read_as_what_their_bits_mean() -> None:
 
 
 @rest
-@SIZES
-def test_the_score_in_the_picture_is_what_the_threads_have(sizes: tuple[int, int]) -> None:
-    problem = of_sizes(sizes)
-    looked, scale = query_and_key.look_at_block(problem), problem.paged("vllm").scale
-    qk, sums, size = (
-        looked["qk"].copy(),
-        query_and_key.partial_sums(looked, 0),
-        len(looked["q_vecs"]),
-    )
-    for held, is_one in (
-        (qk[:size].copy(), True),
-        (sums[-1] + np.arange(1, size + 1), False),
-    ):
-        qk[:size] = held
-        snapshot = replace(looked, values=looked.values | {"qk": qk.copy()})
-        figure = query_and_key.draw_qk(snapshot, 0, scale)
-        shown = f"{scale * held[0]:.3f}"
-        expected = (
-            (f" {sizes[0] // size} products", f"{held[0]:.3f}") if is_one else ("in this run",)
-        )
-        assert [words for words in expected if words not in figure.get_suptitle()] == []
-        assert any(text.endswith(f"= {shown}") for text in texts_of(figure))
-
-
-@rest
 def test_a_thread_that_reads_another_block_than_its_own_is_told() -> None:
     right, wrong = (addresses(of_sizes((32, 8)), block) for block in ("table[t // size]", "3"))
     assert right.get_suptitle().endswith("logical block 1; the block table says block 2")
@@ -229,15 +182,3 @@ def test_a_thread_that_reads_another_block_than_its_own_is_told() -> None:
 def test_every_word_of_the_ladder_can_be_read(notebook: str, sizes: tuple[int, int]) -> None:
     partition_size = sizes[1] * (notebook == "14")
     require_readable(nested.draw_ladder(notebook, of_sizes(sizes), partition_size))
-
-
-@rest
-@SIZES
-def test_only_whole_vecs_use_all_bytes_that_a_load_moves(sizes: tuple[int, int]) -> None:
-    figure = key_bytes.draw_key_bytes(of_sizes(sizes), 4, partition_size=sizes[1])
-    require_readable(figure)
-    naive, *_, by_vec, v2 = (axes.get_title("left") for axes in figure.axes)
-    assert figure.get_suptitle().endswith("100 %")
-    assert "6 sectors for 22 bytes; each sector moves 8 times" in naive
-    for title in (by_vec, v2):
-        assert f"{sizes[1] // 2} sectors for {16 * sizes[1]} bytes; no other" in title

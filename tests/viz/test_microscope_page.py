@@ -12,7 +12,6 @@ import pytest
 from pa_tutorial.kernels.intermediates import SCORES_DONE, WEIGHTS_DONE
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.viz.kernel_runs import REFERENCE, between
-from simt import global_traffic, shared_traffic
 from tests.simt.microscope.reader import Reader
 from tests.viz.microscope_pages import physical, stops, the_trace
 
@@ -76,21 +75,6 @@ def test_the_page_says_which_bytes_a_lane_reads(reader: Reader, way: str) -> Non
     assert reader.lit("K:") == [begin + i * ITEMSIZE for i in range(VEC_SIZE)]
 
 
-@rest
-def test_the_page_says_which_lanes_share_a_bank(reader: Reader) -> None:
-    """Vec 3 begins at byte 24 of row 0 and at byte 152 of row 1: two words in the same banks."""
-    reader.follow(warp=2, lane=5)
-    reader.click_line("load(q_vecs[j], 0)", times=4)
-    assert reader.about[1:] == [
-        "banks 6, 7: a word for lanes 0, 2, …, 30; another for lanes 1, 3, …, 31",
-        "with lane 5 in banks 6, 7: "
-        "the same word for lanes 1, 3, …, 31; another one for lanes 0, 2, …, 30",
-    ]
-    assert "j: turn 3" in reader.text(".loops")
-    words = "reads q_vecs, as load(q_vecs[j], 0) · 32 lanes, 8 bytes each"
-    assert f"{words} · 2 wavefronts (1 at best)" in reader.text(".sentence")
-
-
 def test_the_page_says_when_and_by_whom_an_element_is_last_written(reader: Reader) -> None:
     """Not the last write of the memory: it is used again. All its accesses are listed."""
     reader.find("logits[17]")
@@ -147,17 +131,6 @@ def test_the_pointer_names_an_element_and_a_click_picks_it(reader: Reader, part:
         assert said.startswith(f"{spoken(part, block, offset, element)}: ")
 
 
-@rest
-def test_costs_are_those_of_the_tables(reader: Reader) -> None:
-    reader.press("End")
-    for table, unit, best, space in (
-        (global_traffic(the_trace()), "sectors", "ideal sectors", "global"),
-        (shared_traffic(the_trace()), "wavefronts", "ideal", "shared"),
-    ):
-        told = f"{table.total(unit):,} {unit} of {space} memory ({table.total(best):,} at best)"
-        assert told in reader.text(".counts")
-
-
 STEPS = {  # keys -> the place among all stops
     "ArrowRight": 1,  # at once: nobody has clicked
     "End ArrowRight": -1,
@@ -175,20 +148,6 @@ def test_keys_step_and_stop_at_the_ends(reader: Reader) -> None:
     for keys, place in STEPS.items():
         reader.press(*keys.split())
         assert reader.at == expected[place], keys
-
-
-@rest
-def test_space_plays_and_stops(reader: Reader) -> None:
-    reader.page.get_by_label("steps per second").select_option("50/s")
-    start, tries = reader.at, 0
-    reader.press(" ")
-    while reader.at <= start + 20 and (tries := tries + 1) < 100:
-        reader.page.wait_for_timeout(50)
-    reader.press(" ")
-    at = reader.at
-    reader.page.wait_for_timeout(100)
-    assert reader.at == at > start + 20
-    assert "stop" not in reader.text(".bar")
 
 
 @rest

@@ -51,14 +51,6 @@ def test_every_access_of_the_kernel_lies_in_a_pane_of_its_partition() -> None:
             assert {*touched.tolist()} <= {element for element, _ in elements_of(pane)}, block
 
 
-def test_a_block_that_stands_twice_in_the_table_is_one_tile() -> None:
-    inputs = REFERENCE.paged("vllm")
-    inputs.block_tables[0, 3] = inputs.block_tables[0, 1]
-    pane = paged_panes(v1_backend.prepare(inputs))[1]
-    assert len(pane.tiles) == 10
-    assert pane.tiles[1].title.startswith("1 and 3 →")
-
-
 def test_a_pane_is_of_a_paged_kernel_and_of_a_thread_block_of_its_grid() -> None:
     inputs = REFERENCE.paged("vllm")
     with pytest.raises(ValueError, match="a launch of another kernel"):

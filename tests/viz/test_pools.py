@@ -30,10 +30,13 @@ def drawn(yours: Frame, title: str = "") -> list[str]:
     return [figure.get_suptitle(), *texts[: texts.index("right: b writes")]]
 
 
-def test_a_right_pool_is_without_a_mark() -> None:
+def test_a_right_pool_is_without_a_mark_and_alone_it_is_the_goal() -> None:
     title, *words = drawn(frame())
     assert title == "All blocks and tables are right"
     assert [word for word in words if "not" in word or "right" in word] == []
+    figure = draw_pools({"right": frame()}, "b writes into a copy")
+    require_readable(figure)
+    assert figure.get_suptitle() == "The goal: b writes into a copy; 3 blocks in use, 4 free"
 
 
 MISTAKES = {
@@ -59,9 +62,7 @@ def test_a_mistake_of_bookkeeping_is_said_below_its_block(mistake: str) -> None:
 
 
 def test_a_free_list_in_another_order_is_drawn() -> None:
-    title, *words = drawn(frame(free=(5, 7, 6, 4)))
-    assert title == "The free list is in another order (red)"
-    assert "free" in words
+    assert drawn(frame(free=(5, 7, 6, 4)))[0] == "The free list is in another order (red)"
 
 
 HOSTILE = {
@@ -106,20 +107,6 @@ def test_words_can_be_read_with_any_block_size(block_size: int) -> None:
     )
     require_readable(draw_pools({"yours": yours, "right": right}))
     require_readable(draw_pools({"right": right}))
-
-
-def test_a_large_pool_shows_what_differs() -> None:
-    counts = [0] * 200
-    right = frame_of("", 4, counts, {})
-    counts[150] = 1
-    figure = draw_pools({"yours": frame_of("", 4, counts, {}), "right": right})
-    assert "150: 1 ref, not 0" in texts_of(figure)
-
-
-def test_alone_the_right_pool_is_the_goal() -> None:
-    figure = draw_pools({"right": frame()}, "b writes into a copy")
-    require_readable(figure)
-    assert figure.get_suptitle() == "The goal: b writes into a copy; 3 blocks in use, 4 free"
 
 
 def test_a_long_title_with_any_characters_can_be_read() -> None:

@@ -6,7 +6,6 @@ from pa_tutorial.attention.tiny_lm import encode, load
 from pa_tutorial.engine import Engine, SamplingParams
 from pa_tutorial.exercises.pages import Pages
 from pa_tutorial.viz.serving import History, Moment, draw_serving, moments, preemptions
-from pa_tutorial.viz.style import svg
 from tests.simt.microscope.pictures import require_readable, texts_of
 
 
@@ -52,11 +51,4 @@ def test_a_fork_writes_its_first_token_in_the_step_of_the_prompt() -> None:
 
 
 def test_who_cannot_start_waits() -> None:
-    history = run(4)
-    title = draw_serving(history, 4).get_suptitle()
-    assert title == "3 blocks serve 2 sequences: b waits 6 steps to start"
-
-
-@pytest.mark.rest("the notebook's picture is compared byte by byte")
-def test_equal_runs_are_equal_pictures() -> None:
-    assert svg(draw_serving(run(6), 6)) == svg(draw_serving(run(6), 6))
+    assert "b waits 6 steps" in draw_serving(run(4), 4).get_suptitle()

@@ -35,35 +35,30 @@ def changed(number: float, row: int = 0, column: int = 0) -> Tensor:
     return weights
 
 
-def test_right_weights_are_without_a_mark() -> None:
-    title, words = drawn(RIGHT)
-    assert title == "Your weights are right"
-    assert words[0] == "yours"
+def swapped() -> Tensor:
+    weights = RIGHT.clone()
+    weights[0, :2] = RIGHT[0, [1, 0]]
+    return weights
 
 
-def test_weights_that_must_be_zero_are_counted() -> None:
-    title, _ = drawn(masked(4))
-    assert title == "3 weights that must be 0 are not (red)"
-    assert drawn(changed(1e-3, 0, 5))[0].startswith("1 weight that must be 0 is not")
-
-
-def test_nan_is_said_before_anything_else() -> None:
-    title, words = drawn(changed(math.nan, 1, 2))
-    assert title == "1 weight is NaN"
-    assert "NaN" in words
+@pytest.mark.parametrize(
+    ("yours", "title"),
+    [
+        (RIGHT, "Your weights are right"),
+        (masked(4), "3 weights that must be 0 are not (red)"),
+        (changed(math.nan, 1, 2), "1 weight is NaN"),
+        (RIGHT / 2, "The weights of query 0 add up to 0.50, not 1.00"),  # not all that are wrong
+        (swapped(), "2 weights are wrong (outlined)"),
+    ],
+)
+def test_the_title_says_what_is_wrong_first(yours: Tensor, title: str) -> None:
+    assert drawn(yours)[0] == title
 
 
 def test_a_weight_that_is_missing_gets_an_outline() -> None:
     (axes,) = draw_weights({"yours": changed(0.0), "right": RIGHT}).axes
     red = [p for p in axes.get_children() if getattr(p, "get_linewidth", int)() == 2]
     assert len(red) == 1
-
-
-def test_weights_that_do_not_add_up_are_said_before_single_ones() -> None:
-    assert drawn(RIGHT / 2)[0] == "The weights of query 0 add up to 0.50, not 1.00"
-    swapped = RIGHT.clone()
-    swapped[0, :2] = RIGHT[0, [1, 0]]
-    assert drawn(swapped)[0] == "2 weights are wrong (outlined)"
 
 
 def test_another_shape_is_said() -> None:
