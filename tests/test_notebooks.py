@@ -24,15 +24,6 @@ RUN_ONCE = ("23_cpu_kernel", "25_measuring")  # they compile for long, and have 
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_notebook_opens_with_few_imports(path: Path) -> None:
-    """The others stand where they are used first."""
-    cells = nbformat.read(path, as_version=4).cells
-    first = next(cell for cell in cells if cell.cell_type == "code")
-    lines = first.source.splitlines()
-    assert len([line for line in lines if line.startswith(("import ", "from "))]) <= 8
-
-
-@pytest.mark.parametrize("path", PATHS)
 def test_a_notebook_runs_and_prints_what_is_committed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +66,7 @@ SAYS_WHAT_IS_SAVED = "saved(", "save(", "my_pages()", "save_pages("
 NOT_RIGHT = "not yet", "not written", "still ours", "goes on with ours"
 # Of the others, the longest to run: the answers are the kernels of the stages, or exercises.
 FURTHER = pytest.mark.rest("test_ladder.py, and the notebooks of FILLED_ALWAYS")
-FILLED_ALWAYS = "01", "02", "03", "04", "05", "06", "07", "09", "11"
+FILLED_ALWAYS = "06", "07", "09"
 FILLED = [
     pytest.param(path, id=path.stem, marks=[] if path.stem[:2] in FILLED_ALWAYS else [FURTHER])
     for path in sorted(NOTEBOOKS.glob("*.ipynb"))

@@ -144,17 +144,6 @@ def test_a_button_keeps_away_from_the_title(page, site: Path, width: int) -> Non
         assert below or button["x"] + button["width"] <= theme["x"]
 
 
-def test_the_microscope_steps_in_a_page_and_its_lanes_can_be_read(page, site: Path) -> None:
-    page.goto((site / "notebooks/07_threads.html").as_uri())
-    frame = page.frame_locator("iframe.microscope")
-    chips = frame.locator(".chips button")
-    assert chips.count() == 32
-    assert chips.evaluate_all("all => all.every((chip) => chip.scrollWidth <= chip.clientWidth)")
-    before = frame.locator(".sentence").inner_text()
-    frame.locator(".microscope").press("ArrowRight")
-    assert frame.locator(".sentence").inner_text() != before
-
-
 @pytest.mark.parametrize("width", [360, 600, 1008, 1920])
 def test_the_frame_of_a_microscope_cuts_nothing_off(page, site: Path, width: int) -> None:
     """Its border is inside the text's width, it fits the window, and what is in it scrolls down."""

@@ -1,21 +1,18 @@
 """How long a reader waits: `python -m tests.waiting`, in seconds of wall clock.
 
     python -m tests.waiting --than ../before       # this tree and another, taking turns
-    python -m tests.waiting --busy 2 verdicts      # beside two processes that only compute
+    python -m tests.waiting verdicts
 
 Every measurement is a fresh process. Of what is measured several times, the median is told.
 """
 
 import argparse
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -54,34 +51,6 @@ name, how = sys.argv[1:]
 start = time.perf_counter()
 check(name, short=how == "short")
 print(json.dumps({f"{how} check of {name}": time.perf_counter() - start}))
-"""
-ENDLESS = """
-import json, time
-import numpy as np
-from numba import cuda, float32
-from simt import launch
-
-@cuda.jit
-def forgotten(out, a):
-    i, total = cuda.threadIdx.x, float32(0)
-    while i < a.size:
-        total += a[i]
-    out[i] = total
-
-@cuda.jit
-def spin(out, a):
-    while out[0] == float32(0):
-        pass
-
-def seconds(kernel):
-    start = time.perf_counter()
-    try:
-        launch(kernel, 4, 256, np.zeros(256, np.float32), np.ones(1000, np.float32), trace=0)
-    except RuntimeError:
-        pass
-    return time.perf_counter() - start
-
-print(json.dumps({f"endless: {k.py_func.__name__}": seconds(k) for k in (forgotten, spin)}))
 """
 NOTEBOOK = """
 import json, sys, time
@@ -128,15 +97,6 @@ def measured(tree: Path, code: str, *arguments: str) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def tested(tree: Path, stage: str) -> dict[str, float]:
-    """pytest -m of a stage."""
-    start = time.perf_counter()
-    command = [sys.executable, "-m", "pytest", "-q", "-m", stage]
-    subprocess.run(command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, check=True,
-                   capture_output=True)  # fmt: skip
-    return {f"pytest -m {stage}": time.perf_counter() - start}
-
-
 def of_verdicts(tree: Path) -> dict[str, float]:
     seconds = measured(tree, VERDICTS).values()
     return {"a verdict, the median blank": median(seconds), "the slowest verdict": max(seconds)}
@@ -156,51 +116,28 @@ def of(group: str, tree: Path) -> Iterator[dict[str, float]]:
             yield from (measured(tree, CHECK, kernel, "short") for kernel in KERNELS)
         case "checks":
             yield from (measured(tree, CHECK, name, "whole") for name in (*STAGES, "engine", "cpu"))
-        case "pytest":
-            yield from (tested(tree, stage) for stage in (*STAGES, *KERNELS, "engine"))
-        case "endless":
-            yield measured(tree, ENDLESS)
         case "notebooks":
             yield from of_notebooks(tree, "as they are")
             yield from of_notebooks(tree, "answered")
 
 
-GROUPS = ("verdicts", "short", "checks", "pytest", "endless", "notebooks")
-
-
-@contextmanager
-def busy(count: int) -> Iterator[None]:
-    """Others compute on this machine."""
-    others = [multiprocessing.Process(target=count_up, daemon=True) for _ in range(count)]
-    for other in others:
-        other.start()
-    yield
-    for other in others:
-        other.kill()
-
-
-def count_up() -> None:
-    number = 0
-    while True:
-        number += 1
+GROUPS = ("verdicts", "short", "checks", "notebooks")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("groups", nargs="*", metavar="group", help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--than", type=Path, help="another clone, measured in turn with this one")
-    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside it")
     parser.add_argument("--rounds", type=int, default=1)
     args = parser.parse_args()
     trees = [ROOT, *([args.than.resolve()] if args.than else [])]
     for group in args.groups or GROUPS:
         found: dict[str, dict[Path, list[float]]] = defaultdict(lambda: defaultdict(list))
-        with busy(args.busy):
-            for _ in range(args.rounds):
-                for both in zip(*(of(group, tree) for tree in trees), strict=True):
-                    for tree, seconds in zip(trees, both, strict=True):
-                        for what, one in seconds.items():
-                            found[what][tree].append(one)
+        for _ in range(args.rounds):
+            for both in zip(*(of(group, tree) for tree in trees), strict=True):
+                for tree, seconds in zip(trees, both, strict=True):
+                    for what, one in seconds.items():
+                        found[what][tree].append(one)
         for what, by_tree in found.items():
             print(*(f"{median(by_tree[tree]):8.2f}" for tree in trees), what, flush=True)
 
