@@ -1,7 +1,5 @@
 """The picture of an engine's run: who wrote, waited and gave up blocks, and whose each block is."""
 
-import pytest
-
 from pa_tutorial.attention.tiny_lm import encode, load
 from pa_tutorial.engine import Engine, SamplingParams
 from pa_tutorial.exercises.pages import Pages
