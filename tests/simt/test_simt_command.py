@@ -1,10 +1,9 @@
 """`python -m simt script.py`: a program that was not written for the simulator."""
 
 import linecache
-import os
-import signal
 import subprocess
 import sys
+from _thread import interrupt_main
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,13 +39,7 @@ for _ in range(2):
 print("sum", sums.copy_to_host().sum())
 """
 RIGHT = RACE.replace("BARRIER", "cuda.syncthreads()")
-SUCCESSOR = (
-    RIGHT.replace("from numba import cuda", "from numba_cuda_mlir import cuda")
-    .replace(", float32\n", "\nfrom numba_cuda_mlir.types import float32\n")
-    .replace("s[0]\n", "s[0] + cuda.laneid\n")
-)
-
-
+RACE = RACE.replace("BARRIER", "pass")
 Run = Callable[..., SimpleNamespace]
 
 
@@ -62,26 +55,29 @@ def simt(tmp_path: Path, command: Run) -> Run:
     return run
 
 
-def test_a_right_program_says_what_it_says_and_what_it_cost(simt: Run) -> None:
-    done = simt(RIGHT, "program.py", "1000")
+ANOTHER = "double = cuda.jit(block_sums.py_func)\ndouble[1, 128](sums, np.zeros(128, np.float32))\n"
+
+
+def test_a_right_program_says_what_it_says_and_what_each_kernel_cost(simt: Run) -> None:
+    done = simt(RIGHT + ANOTHER, "program.py", "1000")
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
     assert first == "sum 499500.0"
     assert "block_sums: 2 launches" in done.stdout
     assert "5 global transactions of 17 sectors" in done.stdout
+    assert "block_sums: 1 launch," in done.stdout
     assert rest[-1] == "program.py: no findings"
 
 
 def test_a_race_is_reported_with_its_lines_and_costs(simt: Run) -> None:
-    text = RACE.replace("BARRIER", "pass")
-    done = simt(text, "--trace", "block_sums", "program.py", "300")
+    done = simt(RACE, "--trace", "block_sums", "program.py", "300")
     assert done.returncode == 1
     assert "race: thread 0 of thread block 0 reads s[32]" in done.stdout
     assert "line 16 of block_sums:  s[t] += s[t + step]" in done.stdout
     assert "in program.py" in done.stdout
     assert "Shared memory: block_sums" in done.stdout
     assert done.stdout.endswith("program.py: 1 finding\n")
-    unchecked = simt(text, "--no-check", "program.py", "300")
+    unchecked = simt(RACE, "--no-check", "program.py", "300")
     assert unchecked.returncode == 0
     assert unchecked.stdout.endswith("program.py: nothing was checked\n")
 
@@ -91,12 +87,11 @@ def test_the_first_finding_is_on_a_page_if_there_is_matplotlib(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("simt.__main__.find_spec", lambda name: None)
-        refused = simt(RACE, "--html", "race.html", "program.py", "300")
+        refused = simt(RIGHT, "--html", "race.html", "program.py", "300")
     assert refused.returncode == 2
-    assert "--html: needs Matplotlib: pip install 'numba-simt[pictures]'" in refused.stderr
+    assert "--html: needs Matplotlib" in refused.stderr
     pytest.importorskip("matplotlib")
-    elsewhere = "import os\nos.chdir('/')\n" + RACE.replace("BARRIER", "pass")
-    done = simt(elsewhere, "--html", "race.html", "program.py", "300")
+    done = simt("import os\nos.chdir('/')\n" + RACE, "--html", "race.html", "program.py", "300")
     assert done.stdout.endswith("program.py: 1 finding\nrace.html shows the first.\n")
     assert "block_sums" in (tmp_path / "race.html").read_text()
 
@@ -106,16 +101,8 @@ def test_a_page_that_cannot_be_saved_is_refused_before_the_program_runs(file, si
     pytest.importorskip("matplotlib")
     refused = simt(RIGHT, "--html", file, "program.py", "300")
     assert refused.returncode == 2
-    assert f"--html: is {file}; it must be a file, in a folder that exists" in refused.stderr
+    assert f"--html: is {file}; it must be" in refused.stderr
     assert not refused.stdout
-
-
-def test_two_kernels_of_one_function_are_reported_apart(simt: Run) -> None:
-    two = "double = cuda.jit(block_sums.py_func)\ndouble[1, 128](sums, np.zeros(128, np.float32))\n"
-    done = simt(RIGHT + two, "program.py", "1000")
-    assert done.returncode == 0, done.stderr
-    assert "block_sums: 2 launches" in done.stdout
-    assert "block_sums: 1 launch," in done.stdout
 
 
 WRONG = {
@@ -138,26 +125,35 @@ def test_a_program_that_fails_is_shown_without_our_lines(text: str, says: str, s
     assert "no findings" not in done.stdout
 
 
-def test_a_program_may_change_folders(simt: Run, tmp_path: Path) -> None:
+# What could spoil the report, in one program
+REPLACES = """
+import io, os, sys
+os.chdir("other")
+os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
+print(__file__)
+sys.stdout = io.StringIO()
+"""
+
+
+def test_the_report_of_a_program_that_replaces_its_folder_and_output_is_shown(
+    simt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may ask for Numba's simulator, too, but too late; and the next program does not mind."""
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "0")  # is put back afterwards
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "program.py").write_text("another")
-    start = "import os\nos.chdir('other')\nprint(__file__)\n"
-    done = simt(start + RIGHT, "program.py", "300")
-    assert done.returncode == 0, done.stderr
+    done = simt(REPLACES + RIGHT, "program.py", "300")
     assert done.stdout.startswith(f"{tmp_path / 'program.py'}\n")
-
-
-def test_the_report_is_shown_though_the_program_writes_to_a_file(simt: Run) -> None:
-    done = simt("import io, sys\nsys.stdout = io.StringIO()\n" + RIGHT, "program.py", "300")
     assert done.stdout.endswith("program.py: no findings\n")
+    monkeypatch.chdir(tmp_path)
+    assert simt(RIGHT, "program.py", "300").returncode == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes don't fork here")
+@pytest.mark.needs("POSIX")
 def test_a_finding_in_a_process_that_the_program_forks_counts(tmp_path: Path) -> None:
     """In a process of its own, because this one had better not fork."""
     fork = "import os\nif os.fork():\n    os.wait()\n    raise SystemExit\n"
-    (tmp_path / "program.py").write_text(fork + RACE.replace("BARRIER", "pass") + "os._exit(0)\n")
+    (tmp_path / "program.py").write_text(fork + RACE + "os._exit(0)\n")
     command = [sys.executable, "-m", "simt", "program.py", "300"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
@@ -172,9 +168,6 @@ def test_a_script_that_does_not_exist_and_an_unknown_kernel(simt: Run) -> None:
     done = simt(RIGHT, "--trace", "sums", "program.py", "300")
     assert done.returncode == 2
     assert "--trace sums: the kernels are block_sums" in done.stderr
-    done = simt(RACE.replace("BARRIER", "pass"), "--trace", "sums", "program.py", "300")
-    assert done.returncode == 1
-    assert done.stdout.endswith("program.py: 1 finding\n")
 
 
 @pytest.mark.parametrize(
@@ -182,8 +175,8 @@ def test_a_script_that_does_not_exist_and_an_unknown_kernel(simt: Run) -> None:
     [
         (RIGHT + "sys.exit(7)\n", 7, "no findings; the program's exit code is 7"),
         (RIGHT + "sys.exit('why')\n", 1, "no findings; the program's exit code is 1"),
-        (RACE.replace("BARRIER", "pass") + "sys.exit(7)\n", 1, "code is 7"),
-        (RACE.replace("BARRIER", "pass") + "1 / 0\n", 1, "the program ended with an error"),
+        (RACE + "sys.exit(7)\n", 1, "code is 7"),
+        (RACE + "1 / 0\n", 1, "the program ended with an error"),
         (RIGHT + "1 / 0\n", 2, "program.py: the program ended with an error"),
     ],
 )
@@ -195,7 +188,7 @@ def test_a_finding_decides_the_exit_code_then_an_error_then_the_program(
     assert done.stdout.splitlines()[-1].endswith(last)
 
 
-UNSUPPORTED = """
+COULD_NOT_RUN = """
 import numpy as np
 from numba import cuda
 
@@ -204,31 +197,29 @@ def fine(a):
     a[0] = 1
 
 @cuda.jit
-def other(a, *more):
-    BODY
+def other(a):
+    a[0] = cuda.foo(1)
 
 fine[1, 1](np.zeros(1))
 try:
-    other[1, 1](ARGUMENTS)
+    other[1, 1](ARGUMENT)
 except Exception as error:
     print("caught", error)
 """
 
 
 @pytest.mark.parametrize(
-    ("parameters", "body", "arguments", "says"),
+    ("argument", "says"),
     [
-        ("a", "a[0] = cuda.foo(1)", "np.zeros(1)", "the simulator does not know cuda.foo"),
-        ("a", "a[0] = 1", "np.zeros(1, 'U4')", "a holds <U4; a kernel computes with integers"),
-        ("a", "a[1][0] = 1", "('text', np.zeros(1))", "a[0] is a str; a kernel takes NumPy"),
+        ("np.zeros(1)", "the simulator does not know cuda.foo"),
+        ("np.zeros(1, 'U4')", "a holds <U4"),
     ],
 )
 def test_no_findings_is_not_said_where_a_kernel_could_not_run(
-    parameters: str, body: str, arguments: str, says: str, simt: Run
+    argument: str, says: str, simt: Run
 ) -> None:
     """Though another kernel is right, and the program goes on."""
-    text = UNSUPPORTED.replace("a, *more", parameters).replace("BODY", body)
-    done = simt(text.replace("ARGUMENTS", arguments), "program.py")
+    done = simt(COULD_NOT_RUN.replace("ARGUMENT", argument), "program.py")
     assert done.returncode == 2
     assert f"caught {says}" in done.stdout
     assert f"  could not run: {says}" in done.stdout
@@ -237,57 +228,28 @@ def test_no_findings_is_not_said_where_a_kernel_could_not_run(
 
 UFUNC = """
 import numpy as np
-from numba import vectorize
-
-TABLE = np.arange(4, dtype=np.float32)
+from numba import cuda, vectorize
 
 @vectorize(["float32(float32, int32)", "float64(float64, int32)"], target="cuda")
 def look_up(x, i):
     return x + TABLE[i]
 
+TABLE = np.arange(4, dtype=np.float32)
 x = np.ones(100, np.float32)
-print(look_up(x, np.int32(3)).sum())
+total = cuda.reduce(lambda a, b: a + b)
+print(total(look_up(x, np.int32(3))))
 look_up(x, np.int32(4))
 """
 
 
-def test_a_ufunc_for_cuda_is_a_kernel_whose_faults_have_their_line(simt: Run) -> None:
+def test_a_ufunc_and_a_reduce_are_launches_whose_faults_have_their_line(simt: Run) -> None:
     done = simt(UFUNC, "program.py")
     assert done.returncode == 1
     assert done.stdout.startswith("400.0\n")
     assert "look_up: 2 launches" in done.stdout
-    assert "reads TABLE[4], out of bounds: the shape is (4,)" in done.stdout
-    assert "line 9 of look_up:  return x + TABLE[i]" in done.stdout
-    assert done.stdout.endswith("program.py: 1 finding\n")
-
-
-REDUCE = """
-import numpy as np
-from numba import cuda
-
-@cuda.reduce
-def total(a, b):
-    return a + b
-
-print(total(cuda.to_device(np.arange(10))))
-"""
-
-
-def test_a_reduce_is_a_launch(simt: Run) -> None:
-    done = simt(REDUCE, "program.py")
-    assert done.returncode == 0
-    assert done.stdout.startswith("45\n\ntotal: 1 launch")
-
-
-def test_a_program_may_ask_for_numbas_simulator_too_late(
-    simt: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "0")  # is put back afterwards
-    ask = "import os\nos.environ['NUMBA_ENABLE_CUDASIM'] = '1'\n"
-    done = simt(ask + RIGHT, "program.py", "300")
-    assert done.stdout.endswith("program.py: no findings\n")
-    again = simt(RIGHT, "program.py", "300")  # and the next program does not mind
-    assert again.returncode == 0
+    assert "<lambda>: 1 launch" in done.stdout
+    assert "reads TABLE[4], out of bounds" in done.stdout
+    assert "line 7 of look_up:  return x + TABLE[i]" in done.stdout
 
 
 SIMULATES = """
@@ -306,7 +268,7 @@ print(set(block_sums.report.trace.records.block.tolist()), block_sums.report.ord
 
 def test_what_a_program_catches_after_its_own_simulate_is_a_finding(simt: Run) -> None:
     """It gets the trace that it asks for, and the order that the command asks for."""
-    program, _, _ = RACE.replace("BARRIER", "pass").partition("for _ in")
+    program, _, _ = RACE.partition("for _ in")
     done = simt(program + SIMULATES, "--order", "reverse", "program.py", "200")
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("caught race\n{0, 1} reverse\n")
@@ -315,31 +277,23 @@ def test_what_a_program_catches_after_its_own_simulate_is_a_finding(simt: Run) -
 
 
 @pytest.mark.usefixtures("interrupts_arrive")
-def test_ctrl_c_says_which_line_was_running(tmp_path: Path) -> None:
+def test_ctrl_c_says_which_line_was_running(simt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each turn's condition is another, so that nothing calls it endless before anything is said.
-    text = RIGHT.replace("step //= 2", "step = step % 64 + 1")
-    (tmp_path / "program.py").write_text(text)
-    command = [sys.executable, "-m", "simt", "program.py", "1000000"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
-        line = running.stderr.readline()  # the line that says what takes long
-        running.send_signal(signal.SIGINT)
-        said = running.stderr.read()
-    assert "launch 1 of block_sums: grid (7813, 1, 1), block (128, 1, 1)" in line
-    assert running.returncode == 130
-    assert "in block_sums:" in said
-    assert "Traceback" not in said
+    endless = RIGHT.replace("step //= 2", "step = step % 64 + 1")
+    said = []
 
+    def interrupt(words: str, **_: object) -> None:
+        """In place of the line that says what takes long."""
+        said.append(words)
+        interrupt_main()
 
-needs_successor = pytest.mark.skipif(
-    not find_spec("numba_cuda_mlir"), reason="numba-cuda-mlir is not installed"
-)
-
-
-@needs_successor
-def test_the_successor_of_numba_cuda_runs_too(simt: Run) -> None:
-    done = simt(SUCCESSOR, "program.py", "1000")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("sum 499500.0\n")
+    monkeypatch.setattr("simt.__main__.SECONDS_UNTIL_PROGRESS", 1)
+    monkeypatch.setattr("simt.__main__.print", interrupt, raising=False)
+    done = simt(endless, "program.py", "1000000")
+    assert "launch 1 of block_sums: grid (7813, 1, 1), block (128, 1, 1)" in said[0]
+    assert done.returncode == 130
+    assert "in block_sums:" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 TYPED = """
@@ -358,7 +312,9 @@ def one(a, n, pair):
 
 @cuda.jit([(float64[:, :], float32)])
 def another(a, n):
-    a[0, 2] = n
+    s = cuda.shared.array(1, float32)
+    s[cuda.laneid] = n
+    a[0, 2] = s[0]
 
 a = np.zeros((1, 3))
 one[1, 1](a, 2, (2, 0.1))
@@ -368,8 +324,8 @@ with np.errstate(all="ignore"):
 """
 
 
-@needs_successor
-def test_the_successors_type_objects_make_signatures(simt: Run) -> None:
-    assert simt(TYPED, "program.py").stdout.startswith(
-        "[[2.0, 3.100000001490116, 0.10000000149011612]] 4\n"
-    )
+@pytest.mark.skipif(not find_spec("numba_cuda_mlir"), reason="numba-cuda-mlir isn't installed")
+def test_the_successor_of_numba_cuda_runs_too_with_its_type_objects(simt: Run) -> None:
+    done = simt(TYPED, "program.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[[2.0, 3.100000001490116, 0.10000000149011612]] 4\n")
