@@ -4,7 +4,6 @@ import builtins
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import numba.cuda
 import pytest
 
 pytest.importorskip("IPython")
@@ -62,8 +60,9 @@ def run(tmp_path: Path, command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-def test_a_finding_names_its_cell_and_its_lines(run: Run) -> None:
-    done = run(IMPORTS, "   ", f"# a comment\n{KERNEL}", LAUNCH)
+@pytest.mark.parametrize("above", ["# a comment", "%%time", "%%capture"])
+def test_a_finding_names_its_cell_and_its_lines(above: str, run: Run) -> None:
+    done = run(IMPORTS, "   ", f"{above}\n{KERNEL}", LAUNCH)
     assert done.returncode == 1, done.stderr
     assert RACE in done.stdout
     assert "    line 7 of reverse:  out[t] = s[63 - t]\n" in done.stdout
@@ -78,7 +77,7 @@ def test_a_program_gets_one_report_as_a_script_and_as_a_notebook(
     (tmp_path / "some.py").write_text(text)
     as_script, as_notebook = command("some.py"), run(text)
     assert as_script.returncode == as_notebook.returncode == 1
-    said = as_notebook.stdout.replace("Cell In[1]", "some.py").replace("some.ipynb", "some.py")
+    said = as_notebook.stdout.replace("Cell In[1]", "some.py").replace(".ipynb", ".py")
     without_seconds = partial(re.sub, r"\d+\.\d s in the simulator", "")
     assert without_seconds(said) == without_seconds(as_script.stdout)
 
@@ -112,24 +111,11 @@ def test_cells_run_by_ipythons_own_rules(run: Run) -> None:
     assert not done.stderr
 
 
-@pytest.mark.parametrize("magic", ["time", "capture"])
-def test_a_kernel_may_be_defined_below_a_magic(magic: str, run: Run) -> None:
-    done = run(IMPORTS, f"%%{magic}\n{KERNEL}\n{LAUNCH}")
-    assert done.returncode == 1, done.stderr
-    assert "    line 7 of reverse:  out[t] = s[63 - t]\n" in done.stdout
-    assert "    in Cell In[2]\n" in done.stdout
-
-
 def test_an_error_ends_the_run_and_names_its_cell(run: Run) -> None:
     done = run(IMPORTS, "def f():\n    np.no_such\n\nf()", "print('later')")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[:3] == [
-        "Traceback (most recent call last):",
-        "  Cell In[2], line 4, in <module>",
-        "    f()",
-    ]
+    assert "  Cell In[2], line 4, in <module>\n    f()\n" in done.stderr
     assert "  Cell In[2], line 2, in f\n" in done.stderr
-    assert "no_such" in done.stderr.splitlines()[-1]
     assert "IPython" not in done.stderr
     assert "later" not in done.stdout
 
@@ -165,15 +151,22 @@ def test_the_run_goes_on_after_an_error_that_the_notebook_expects(
     assert "later" not in surprising.stdout
 
 
+@pytest.mark.usefixtures("interrupts_arrive")
 @pytest.mark.parametrize(
-    ("cell", "code"), [("sys.exit(7)", 7), ("sys.exit('why')", 1), ("exit", 0), ("quit()", 0)]
+    ("cell", "code", "said"),
+    [
+        ("sys.exit(7)", 7, ""),
+        ("sys.exit('why')", 1, "why\n"),
+        ("exit", 0, ""),
+        ("quit()", 0, ""),
+        ("signal.raise_signal(signal.SIGINT)", 130, "Stopped, outside of kernels\n"),
+    ],
 )
-def test_a_cell_can_end_the_run(cell: str, code: int, run: Run) -> None:
+def test_a_cell_or_ctrl_c_can_end_the_run(cell: str, code: int, said: str, run: Run) -> None:
     fixed = KERNEL.replace("    out", "    cuda.syncthreads()\n    out")
-    done = run(f"import sys\n{IMPORTS}", f"{fixed}\n{LAUNCH}", cell, "print('later')")
-    assert done.returncode == code
+    done = run(f"import signal, sys\n{IMPORTS}", f"{fixed}\n{LAUNCH}", cell, "print('later')")
+    assert (done.returncode, done.stderr) == (code, said)
     assert "later" not in done.stdout
-    assert done.stderr == ("why\n" if "why" in cell else "")
 
 
 def test_a_notebook_may_simulate_by_itself(run: Run) -> None:
@@ -191,41 +184,28 @@ def test_a_notebook_may_simulate_by_itself(run: Run) -> None:
     assert done.returncode == 1, done.stderr
 
 
-def test_kernels_with_a_signature_need_no_gpu_and_numba_gets_its_jit_back(run: Run) -> None:
-    before = numba.cuda.jit
-    kernel = '@cuda.jit("void(float32[:])")\ndef fill(a):\n    a[cuda.threadIdx.x] = 1'
-    done = run(IMPORTS, kernel, "fill[1, 64](a)\na.sum()")
-    assert done.returncode == 0, done.stderr
-    assert numba.cuda.jit is before
-
-
 def test_the_options_of_a_script_are_those_of_a_notebook(run: Run, tmp_path: Path) -> None:
-    options = ("--html", "race.html", "--trace", "reverse", "--order", "reverse")
+    options = ("--html", "race.html", "--order", "reverse")
     done = run(IMPORTS, KERNEL, LAUNCH, "reverse.report.order", "%cd /", options=options)
     assert done.returncode == 1
-    assert "Shared memory: reverse" in done.stdout
     assert "Out[4]: 'reverse'" in done.stdout
     assert "reverse" in (tmp_path / "race.html").read_text()
-    unchecked = run(IMPORTS, KERNEL, LAUNCH, options=("--no-check",))
-    assert unchecked.returncode == 0
-    assert unchecked.stdout.endswith("some.ipynb: nothing was checked\n")
 
 
 def test_no_kernel_and_no_cells_are_said(run: Run) -> None:
     for cells in ((), ("print('hello')",)):
         done = run(*cells)
-        assert done.returncode == 2
-        assert done.stderr == "some.ipynb launched no kernel.\n"
+        assert (done.returncode, done.stderr) == (2, "some.ipynb launched no kernel.\n")
 
 
 WRONG = {
-    "no JSON": ("{", "some.ipynb isn't a notebook: it isn't JSON (Expecting"),
-    "no notebook": ("[]", "some.ipynb has the nbformat None; it must be 4"),
-    "old": ('{"nbformat": 3, "worksheets": []}', "nbformat 3; it must be 4. To convert"),
+    "no JSON": ("{", "it isn't JSON"),
+    "no notebook": ("[]", "nbformat None"),
+    "old": ('{"nbformat": 3, "worksheets": []}', "nbformat 3"),
     "no cells": ('{"nbformat": 4, "metadata": {}}', "isn't a notebook of nbformat 4: KeyError"),
     "another language": (
         '{"nbformat": 4, "metadata": {"kernelspec": {"language": "R"}}, "cells": []}',
-        "some.ipynb is written in R; it must be Python",
+        "written in R",
     ),
 }
 
@@ -242,60 +222,40 @@ def test_what_is_no_python_notebook_is_refused_in_a_line(
 
 
 def test_without_ipython_a_line_says_what_to_install(
-    run: Run, command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "IPython", None)
     monkeypatch.delitem(sys.modules, "simt.notebooks", raising=False)
     done = run(IMPORTS)
     assert done.returncode == 2
-    assert "some.ipynb: IPython, which runs the cells of a notebook, can't be" in done.stderr
     assert "pip install ipython" in done.stderr
     assert done.stderr.count("\n") == 1
-    (tmp_path / "some.py").write_text(f"{IMPORTS}\n{KERNEL}\n{LAUNCH}\n")
-    assert command("some.py").returncode == 1  # a script needs none
-
-
-def start(folder: Path, *cells: str, **options: object) -> subprocess.Popen:
-    """The command as a reader starts it, on a notebook in a folder beside this one."""
-    there = folder / "there"
-    there.mkdir()
-    (folder / "home").mkdir()
-    (there / "some.ipynb").write_text(json.dumps(notebook(*cells)))
-    (there / "beside.py").write_text("NAME = 'beside'\n")
-    environment = {n: v for n, v in os.environ.items() if n not in ("MPLBACKEND", "IPYTHONDIR")}
-    environment |= {"HOME": str(folder / "home"), "USERPROFILE": str(folder / "home")}
-    command = [sys.executable, "-m", "simt", "there/some.ipynb"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)
 
 
 def test_it_works_beside_the_notebook_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """As in Jupyter, figures need no window."""
+    """As a reader starts it, in a folder beside the notebook's. As in Jupyter, figures need no
+    window."""
+    there, home = tmp_path / "there", tmp_path / "home"
+    there.mkdir()
+    home.mkdir()
     plot = "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
     waits = "import asyncio\nawait asyncio.sleep(0)\n'waited'"
     beside = "import beside, os\nbeside.NAME, os.listdir()"
     cells = (IMPORTS, beside, "input('who? ')", plot, waits, f"{KERNEL}\n{LAUNCH}", "%history")
-    with start(tmp_path, *cells) as running:
-        out, err = running.communicate("me\n")
-    assert running.returncode == 1, err
+    (there / "some.ipynb").write_text(json.dumps(notebook(*cells)))
+    (there / "beside.py").write_text("NAME = 'beside'\n")
+    environment = {n: v for n, v in os.environ.items() if n not in ("MPLBACKEND", "IPYTHONDIR")}
+    environment |= {"HOME": str(home), "USERPROFILE": str(home)}
+    command = [sys.executable, "-m", "simt", "there/some.ipynb"]
+    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run(command, input="me\n", **options)
+    out = done.stdout
+    assert done.returncode == 1, done.stderr
     assert "Out[2]: ('beside', [" in out
     assert "who? Out[3]: 'me'" in out
     assert "<Figure size 640x480 with 1 Axes>" in out
     assert "Out[5]: 'waited'" in out
-    assert json.loads((tmp_path / "there" / "some.ipynb").read_text()) == notebook(*cells)
-    there = {path.name for path in (tmp_path / "there").iterdir()}
-    assert there - {"__pycache__"} == {"some.ipynb", "beside.py"}
-    assert not (tmp_path / "home" / ".ipython").exists()
-
-
-@pytest.mark.needs("POSIX")
-@pytest.mark.usefixtures("interrupts_arrive")
-def test_ctrl_c_ends_the_run(tmp_path: Path) -> None:
-    loops = "import time\nprint('started', flush=True)\ntime.sleep(100)"
-    with start(tmp_path, IMPORTS, loops, "print('later')") as running:
-        assert running.stdout.readline() == "started\n"
-        running.send_signal(signal.SIGINT)
-        out, err = running.communicate()
-    assert running.returncode == 130
-    assert err == "Stopped, outside of kernels\n"
-    assert "later" not in out
+    assert json.loads((there / "some.ipynb").read_text()) == notebook(*cells)
+    names = {path.name for path in there.iterdir()}
+    assert names - {"__pycache__"} == {"some.ipynb", "beside.py"}
+    assert not (home / ".ipython").exists()
