@@ -65,12 +65,7 @@ MORE = np.arange(65, dtype=np.float32)
 @pytest.mark.parametrize(
     ("a", "first", "thread", "words"),
     [
-        (
-            np.append(MORE, MORE),
-            1,
-            0,
-            "reads 8 bytes of a, misaligned: 4 bytes past a multiple of 8",
-        ),
+        (np.append(MORE, MORE), 1, 0, "misaligned: 4 bytes past a multiple of 8"),
         (ITEMS[:63], 0, 31, r"reads a\[63\], out of"),
         (MORE[1:], 0, 0, "misaligned"),
     ],
@@ -84,9 +79,8 @@ def test_a_vector_that_is_crooked_or_ends_outside_is_a_finding(a, first, thread,
 
 def test_a_vector_of_a_tensor_is_crooked_where_its_memory_is() -> None:
     torch = pytest.importorskip("torch")
-    for view in (torch.from_numpy(MORE)[1:], torch.arange(65.0)[1:]):
-        with pytest.raises(SimtError, match="misaligned"):
-            launch(sum_of_pairs, 1, 32, zeros(32), view, 0)
+    with pytest.raises(SimtError, match="misaligned"):
+        launch(sum_of_pairs, 1, 32, zeros(32), torch.from_numpy(MORE)[1:], 0)
 
 
 def test_every_item_of_a_vector_is_checked_for_races() -> None:
@@ -114,7 +108,7 @@ def test_a_store_of_a_vector_is_one_access_and_can_race() -> None:
 def test_a_vector_of_an_impossible_size_is_refused() -> None:
     load_many = only_a_twin(lambda access, array, index: access.load(array, index, 8))
     loads = kernel("out, a", "out[0] = load_many(a, 0)[0]", load_many=load_many)
-    with pytest.raises(Unsupported, match="1, 2, 4, 8 or 16 bytes of a at once, not 32"):
+    with pytest.raises(Unsupported, match="not 32"):
         launch(loads, 1, 1, zeros(1), zeros(8))
 
 

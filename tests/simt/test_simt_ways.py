@@ -31,19 +31,15 @@ def nested(out, a):
     out[t] = element(a, 0, 0)
 
 
-def trace_of_nested(order: str | int = "together") -> Trace:
-    return launch(nested, 1, 64, zeros(64), zeros(4, 8), trace=0, order=order).trace
-
-
 def test_only_takes_turns() -> None:
-    trace = trace_of_nested()
+    trace = launch(nested, 1, 64, zeros(64), zeros(4, 8), trace=0).trace
     part = trace.only(array="a", turns={"row": 1, "column": 0}, warp=0)
     row, column = part.the_array().indices(part.records.address)
     assert set(row.tolist()) == {2}
     assert column.tolist() == list(range(8))
     assert len(trace.only(turns={"while rest > 0": 1}, kind="write")) == 64
     assert len(trace.only(turns={"row": 7})) == 0
-    with pytest.raises(ValueError, match=r"no loop 'j'; its loops: column, once, row, while rest"):
+    with pytest.raises(ValueError, match="no loop 'j'; its loops: column, once, row, while rest"):
         trace.only(turns={"j": 0})
 
 
