@@ -35,21 +35,18 @@ class Writer:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.lines: list[str] = []
-        self.loops = 0
+        self.pick = self.random.choice
+        self.loops = 0  # around the statement
         self.counters = 0
         self.in_kernel = False
 
     def number(self, depth: int = 2) -> str:
-        pick = self.random.choice
         if depth == 0:
-            return pick([*VARIABLES, "t", str(self.random.randint(-9, 9))])
+            return self.pick([*VARIABLES, "t", str(self.random.randint(-9, 9))])
         left, right = self.number(depth - 1), self.number(depth - 1)
-        divisor = pick(["3", "-4", "7"])
         forms = [
-            f"({left} {pick('+-*&|^')} {right})",
-            f"({left} // {divisor})",
-            f"({left} % {divisor})",
+            f"({left} {self.pick('+-*&|^')} {right})",
+            f"({left} {self.pick(('//', '%'))} {self.pick((3, -4, 7))})",
             f"(-{left})",
             f"({left} if {self.condition(depth - 1)} else {right})",
             f"min({left}, {right})",
@@ -58,118 +55,79 @@ class Writer:
         ]
         if self.in_kernel:
             forms += [f"helper({left}, {right})", "row[abs(a) % 4]", "(5, 9, -3)[a % 3]"]
-        return pick(forms)
+        return self.pick(forms)
 
     def condition(self, depth: int = 1) -> str:
-        pick = self.random.choice
         left, right = self.number(0), self.number(0)
-        simple = f"{left} {pick(['<', '<=', '>', '>=', '==', '!='])} {right}"
+        simple = f"{left} {self.pick(['<', '<=', '>', '>=', '==', '!='])} {right}"
         if depth == 0:
             return simple
-        other = self.condition(depth - 1)
-        chain = f"{left} < {self.number(0)} <= {right}"
-        return pick(
-            [simple, f"({simple} and {other})", f"({simple} or {other})", f"not ({other})", chain]
-        )
+        other, chain = self.condition(depth - 1), f"{left} < {self.number(0)} <= {right}"
+        joined = f"({simple} {self.pick(('and', 'or'))} {other})"
+        return self.pick([simple, joined, f"not ({other})", chain])
 
-    def add(self, indent: int, line: str) -> None:
-        self.lines.append("    " * indent + line)
+    def block(self, depth: int, size: int) -> list[str]:
+        """Up to this many statements, as the lines inside another statement."""
+        count = self.random.randint(1, size)
+        return [f"    {line}" for _ in range(count) for line in self.statement(depth)]
 
-    def block(self, indent: int, depth: int, size: int) -> None:
-        for _ in range(self.random.randint(1, size)):
-            self.statement(indent, depth)
-
-    def statement(self, indent: int, depth: int) -> None:
-        pick = self.random.choice
-        name = pick(VARIABLES)
-        kinds = ["assign", "augment", "pair", "write"]
-        if depth:
-            kinds += ["if", "if", "for", "while"]
-        if self.loops:
-            kinds += ["break", "continue"]
+    def statement(self, depth: int) -> list[str]:
+        name, number = self.pick(VARIABLES), self.number(1)
+        kinds = ["assign", "augment", "pair"] + ["write"] * self.in_kernel
+        kinds += ["if", "if", "for", "while"] * (depth > 0)
+        kinds += ["break", "continue"] * (self.loops > 0)
         if self.random.random() < 0.1:
             kinds += ["return"]
-        match pick(kinds):
-            case "assign":
-                self.add(indent, f"{name} = {self.number()} % 97")
+        match self.pick(kinds):
             case "augment":
-                number = self.number(1)
-                change = [f"{op}= {number}" for op in "+-*&|^"]
-                change += ["//= 3", "%= -7", f"<<= {number} & 7", f">>= {number} & 7"]
-                self.add(indent, f"{name} {pick(change)}")
-                self.add(indent, f"{name} %= 97")
+                changes = [f"{op}= {number}" for op in "+-*&|^"]
+                changes += ["//= 3", "%= -7", f"<<= {number} & 7", f">>= {number} & 7"]
+                return [f"{name} {self.pick(changes)}", f"{name} %= 97"]
             case "pair":
-                pairs = [f"b, {self.number(1)} % 97", f"divmod({self.number(1)}, 9)"]
-                pairs += [f"quotient_and_rest({self.number(1)}, 5)"] * self.in_kernel
-                self.add(indent, f"a, b = {pick(pairs)}")
-            case "write" if self.in_kernel:
-                where = f"out[t, {self.number(1)} % {ROW}]"
-                self.add(indent, f"{where} {pick(['=', '+='])} {self.number(1)} % 97")
+                pairs = [f"b, {number} % 97", f"divmod({number}, 9)"]
+                pairs += [f"quotient_and_rest({number}, 5)"] * self.in_kernel
+                return [f"a, b = {self.pick(pairs)}"]
+            case "write":
+                return [f"out[t, {number} % {ROW}] {self.pick(('=', '+='))} {self.number(1)} % 97"]
             case "if":
-                self.branch(indent, depth)
-            case "for":
-                self.for_loop(indent, depth)
-            case "while":
-                self.while_loop(indent, depth)
-            case "break" | "continue" as word:
-                self.add(indent, f"if {self.condition()}:")
-                self.add(indent + 1, word)
-            case "return":
-                self.add(indent, f"if {self.condition()}:")
-                self.add(
-                    indent + 1, "return" if self.in_kernel else f"return {self.number(1)} % 97"
-                )
-            case _:
-                self.add(indent, f"{name} = {self.number(1)} % 97")
+                return self.branch(depth)
+            case "for" | "while" as word:
+                return self.loop(word, depth)
+            case "break" | "continue" | "return" as word:
+                result = f" {number} % 97" if word == "return" and not self.in_kernel else ""
+                return [f"if {self.condition()}:", f"    {word}{result}"]
+        return [f"{name} = {self.number()} % 97"]
 
-    def branch(self, indent: int, depth: int) -> None:
-        self.add(indent, f"if {self.condition()}:")
-        self.block(indent + 1, depth - 1, 3)
+    def branch(self, depth: int) -> list[str]:
+        lines = [f"if {self.condition()}:", *self.block(depth - 1, 3)]
         if self.random.random() < 0.4:
-            self.add(indent, f"elif {self.condition()}:")
-            self.block(indent + 1, depth - 1, 2)
+            lines += [f"elif {self.condition()}:", *self.block(depth - 1, 2)]
         if self.random.random() < 0.5:
-            self.add(indent, "else:")
-            self.block(indent + 1, depth - 1, 3)
+            lines += ["else:", *self.block(depth - 1, 3)]
+        return lines
 
-    def for_loop(self, indent: int, depth: int) -> None:
-        pick, number = self.random.choice, lambda: f"({self.number(0)}) % 6"
-        bounds = pick([number(), f"{number()}, {number()} + 3", f"{number()} + 4, {number()}, -2"])
-        step = f"{number()}, {number()}, ({self.number(0)}) // 9 * 2 + 1"
-        over = pick([f"range({bounds})", f"range({step})", "(5, 9, 2)"])
+    def loop(self, word: str, depth: int) -> list[str]:
+        number = [f"({self.number(0)}) % 6" for _ in range(2)]
+        ranges = [number[0], f"{number[0]}, {number[1]} + 3", f"{number[0]} + 4, {number[1]}, -2"]
+        ranges.append(f"{number[0]}, {number[1]}, ({self.number(0)}) // 9 * 2 + 1")
+        over = self.pick([*(f"range({numbers})" for numbers in ranges), "(5, 9, 2)"])
         self.counters += 1
-        counter = f"i{self.counters}"
-        self.add(indent, f"{counter} = 7")
-        self.add(indent, f"for {counter} in {over}:")
-        self.add(indent + 1, f"c = (c + {counter}) % 97")
-        self.inside_loop(indent, depth)
-        self.add(indent, f"a = (a + {counter}) % 97")
-
-    def while_loop(self, indent: int, depth: int) -> None:
-        self.counters += 1
-        name = f"w{self.counters}"
-        self.add(indent, f"{name} = ({self.number(0)}) % 5")
-        self.add(indent, f"while {name} > 0 and ({self.condition(0)}):")
-        self.add(indent + 1, f"{name} -= 1")
-        self.inside_loop(indent, depth)
-
-    def inside_loop(self, indent: int, depth: int) -> None:
         self.loops += 1
-        self.block(indent + 1, depth - 1, 3)
+        i, body = f"i{self.counters}", self.block(depth - 1, 3)
         self.loops -= 1
+        if word == "while":
+            head = f"while {i} > 0 and ({self.condition(0)}):"
+            return [f"{i} = {number[0]}", head, f"    {i} -= 1", *body]
+        first = f"    c = (c + {i}) % 97"
+        return [f"{i} = 7", f"for {i} in {over}:", first, *body, f"a = (a + {i}) % 97"]
 
     def program(self) -> str:
-        self.add(0, DEVICE_FUNCTIONS)
-        self.block(1, 2, 3)
-        self.add(1, f"return {self.number(1)} % 97")
+        lines = [DEVICE_FUNCTIONS, *self.block(2, 3), f"    return {self.number(1)} % 97"]
         self.in_kernel = True
-        self.add(0, KERNEL)
-        for name in VARIABLES:
-            self.add(1, f"{name} = {self.random.randint(1, 9)} * t % {self.random.randint(2, 9)}")
-        self.block(1, 3, 6)
-        for i, name in enumerate(VARIABLES):
-            self.add(1, f"out[t, {i}] += {name}")
-        return "\n".join(self.lines) + "\n"
+        start = [(name, *(self.random.randint(2, 9) for _ in range(2))) for name in VARIABLES]
+        lines += [KERNEL, *(f"    {name} = {n} * t % {m}" for name, n, m in start)]
+        lines += [*self.block(3, 6), *(f"    out[t, {i}] += {v}" for i, v in enumerate(VARIABLES))]
+        return "\n".join(lines) + "\n"
 
 
 def write_program(seed: int, folder: Path) -> ModuleType:

@@ -3,30 +3,8 @@
 Importing this package registers all of them in `example.EXAMPLES` and `example.FAULTS`.
 """
 
-from tests.simt.kernels import (
-    arithmetic,
-    control,
-    faults,
-    fences,
-    grids,
-    language,
-    memory,
-    records,
-    shared,
-    traffic,
-    warps,
-)
+from importlib import import_module
+from pathlib import Path
 
-REGISTERED = (
-    arithmetic,
-    control,
-    faults,
-    fences,
-    grids,
-    language,
-    memory,
-    records,
-    shared,
-    traffic,
-    warps,
-)
+for _path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+    import_module(f"{__name__}.{_path.stem}")

@@ -86,16 +86,6 @@ def fences_on_both_sides_of_the_wait(count, data, out):
 
 @fault(4, 32, first_row, "race")
 @cuda.jit
-def some_rows_without_waiting(a):
-    column = cuda.grid(1)
-    for row in range(1, a.shape[0]):
-        a[row, column] = a[row - 1, a.shape[1] - 1 - column] + 1  # FAULT # FIRST
-        if row % 4:
-            cuda.cg.this_grid().sync()
-
-
-@fault(4, 32, first_row, "race")
-@cuda.jit
 def reads_what_comes_after_the_wait(a):
     i = cuda.grid(1)
     cuda.cg.this_grid().sync()

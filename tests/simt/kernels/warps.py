@@ -20,10 +20,6 @@ def whole_and_result(n, *result, dtype=np.int32):
     return lambda rng: (whole(rng, n, dtype), np.zeros(result or n, dtype))
 
 
-def groups(a, width):
-    return a.reshape(-1, width)
-
-
 def of_warps_of_32_and_16(a, out):
     negative = np.add.reduceat(a < 0, [0, 32], dtype=np.int64)
     rows = (
@@ -54,10 +50,10 @@ def two_warps(rng):
 def each_answer(a, out):
     """Of -9 to 22 and of 1 to 32. Bit 31 makes the int32 of a ballot negative."""
     i = np.arange(64)
-    lane, positive = i % 32, groups(a > 0, 32)
+    lane, positive = i % 32, (a > 0).reshape(2, 32)
     ballots = (positive << np.arange(32)).sum(1).astype(np.uint32).view(np.int32)
     shuffled = i // 32 * 32 + i // 8, i - 3 * (lane > 2), i + 3 * (lane < 29), i ^ 3
-    of_warps = groups(a, 32).all(1), (groups(a, 32) > 31).any(1), [False, True], ballots, [ALL] * 2
+    of_warps = [False, True], [False, True], [False, True], ballots, [ALL] * 2
     return {
         1: np.stack([*(a[lanes] for lanes in shuffled), *np.repeat(of_warps, 32, 1), a[i ^ 31]])
     }
@@ -83,21 +79,6 @@ def each_warp_function(a, out):
     out[9, i] = warp[i ^ 31]
 
 
-@example(1, 32, lambda rng: (np.arange(5, 8), np.zeros(1, np.int64)), lambda a, out: {1: a[2:]})
-@cuda.jit
-def syncwarps_pass_the_word_from_lane_to_lane(a, out):
-    tile = cuda.shared.array(1, numba.int32)
-    t = cuda.threadIdx.x
-    if t == 2:
-        tile[0] = a[t]
-    if 1 <= t < 3:
-        cuda.syncwarp(0b110)
-    if t < 2:
-        cuda.syncwarp(0b011)
-    if t == 0:
-        out[0] = tile[0]
-
-
 # Votes of a block ----------------------------------------------------------------------------
 
 
@@ -106,7 +87,7 @@ def three_blocks(rng):
 
 
 def block_votes(a, out):
-    positive = groups(a, 48) > 0
+    positive = a.reshape(3, 48) > 0
     votes = [positive.sum(1), positive.all(1), positive.any(1), ~positive.any(1)]
     return {1: np.repeat(votes, 48, 1)}
 
@@ -161,17 +142,3 @@ def atomic_max_and_min(a, ends):
         cuda.atomic.min(ends, 5, a[i])
         cuda.atomic.max(ends, 6, NAN)
         cuda.atomic.min(ends, 7, NAN)
-
-
-def odd_and_one(rng):
-    return rng.choice([1, 3, 5], 64), np.ones(1, np.int32)
-
-
-@example(2, 32, odd_and_one, lambda a, product: {1: [a.prod().astype(np.int32)]})
-@cuda.jit
-def swap_until_it_succeeds(a, product):
-    assumed = 1
-    seen = 0
-    while seen != assumed:
-        seen = assumed
-        assumed = cuda.atomic.cas(product, 0, seen, numba.int32(seen * a[cuda.grid(1)]))
