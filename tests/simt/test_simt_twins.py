@@ -1,12 +1,10 @@
 """Intrinsics: Numba compiles them, their twins run here; vectors of several items."""
 
-import re
-
 import numpy as np
 import pytest
 from numba import cuda, float32
 
-from simt import SimtError, Unsupported, compile_ptx, launch, twin
+from simt import SimtError, Unsupported, launch, twin
 from tests.simt.helpers import kernel, zeros
 from tests.simt.kernels.traffic import load2
 
@@ -29,19 +27,6 @@ def only_a_twin(twin_of: object) -> object:
 
     twin(intrinsic)(twin_of)
     return intrinsic
-
-
-@pytest.mark.needs("numba-cuda")
-def test_the_compiler_makes_one_load_of_it() -> None:
-    text = compile_ptx(sum_of_pairs, zeros(4), zeros(8), 0)
-    assert re.search(r"ld(\.global)?(\.nc)?\.v2\.f32", text)
-
-
-@pytest.mark.parametrize("order", ["together", "forward"])
-def test_the_twin_loads_a_vector(order: str) -> None:
-    out = zeros(32)
-    assert launch(sum_of_pairs, 1, 32, out, ITEMS, 0, order=order).clean
-    np.testing.assert_array_equal(out, ITEMS[::2] + 10 * ITEMS[1::2])
 
 
 def test_an_aligned_vector_may_begin_at_any_item_of_a_shared_array() -> None:

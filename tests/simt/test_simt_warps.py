@@ -7,7 +7,7 @@ from numba import float64, uint16
 from simt import SimtError, Trace, launch
 from tests.simt.helpers import kernel, zeros
 
-NUM_THREADS = 64
+NUM_THREADS = 48  # a warp and a half
 HALVES = "0xFFFF if t % 32 < 16 else 0xFFFF0000"
 # Who calls, the mask that each caller names, and a lane of that mask.
 WAYS = {

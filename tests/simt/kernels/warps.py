@@ -7,37 +7,7 @@ from numba import cuda
 from tests.simt.kernels.example import example
 
 ALL = 0xFFFFFFFF
-LOWER_HALF = 0x0000FFFF
-UPPER_HALF = 0xFFFF0000
 NAN = np.float32(np.nan)
-
-
-def whole(rng, n, dtype=np.int32):
-    return rng.integers(-99, 100, n).astype(dtype)
-
-
-def whole_and_result(n, *result, dtype=np.int32):
-    return lambda rng: (whole(rng, n, dtype), np.zeros(result or n, dtype))
-
-
-def of_warps_of_32_and_16(a, out):
-    negative = np.add.reduceat(a < 0, [0, 32], dtype=np.int64)
-    rows = (
-        a[np.arange(48) ^ 8],
-        np.repeat(negative, [32, 16]),
-        np.repeat([ALL, LOWER_HALF], [32, 16]),
-    )
-    return {1: np.stack(rows)}
-
-
-@example(1, 48, whole_and_result(48, 3, 48, dtype=np.int64), of_warps_of_32_and_16)
-@cuda.jit
-def last_warp_of_16_lanes(a, out):
-    i = cuda.threadIdx.x
-    mask = ALL if i < 32 else LOWER_HALF
-    out[0, i] = cuda.shfl_xor_sync(mask, a[i], 8)
-    out[1, i] = cuda.popc(cuda.ballot_sync(mask, a[i] < 0))
-    out[2, i] = cuda.activemask()
 
 
 # Votes, and barriers of a warp ---------------------------------------------------------------
@@ -126,7 +96,8 @@ def histogram_of_each_block_then_of_all(a, counts):
 
 
 def items_and_ends(rng):
-    return whole(rng, 100), np.array([-1000, 1000, 500, -500, NAN, NAN, 7, 7], np.float32)
+    a = rng.integers(-99, 100, 100).astype(np.int32)
+    return a, np.array([-1000, 1000, 500, -500, NAN, NAN, 7, 7], np.float32)
 
 
 @example(2, 64, items_and_ends, lambda a, ends: {1: [a.max(), a.min(), *ends[2:]]})
