@@ -37,8 +37,6 @@ def notebook(*cells: str | tuple[str, str]) -> dict[str, object]:
             "cell_type": "code",
             "metadata": {"tags": [tag]} if tag else {},
             "source": text.splitlines(keepends=True),
-            "execution_count": None,
-            "outputs": [],
         }
         for text, tag in pairs
     ]
@@ -111,19 +109,13 @@ def test_cells_run_by_ipythons_own_rules(run: Run) -> None:
     assert not done.stderr
 
 
-def test_an_error_ends_the_run_and_names_its_cell(run: Run) -> None:
-    done = run(IMPORTS, "def f():\n    np.no_such\n\nf()", "print('later')")
+def test_an_error_ends_the_run_and_is_shown_without_our_lines(run: Run) -> None:
+    wrong = KERNEL.replace("63 - t", "cuda.foo(t)")
+    done = run(IMPORTS, wrong, f"def f():\n    {LAUNCH}\n\nf()", "print('later')")
     assert done.returncode == 2
-    assert "  Cell In[2], line 4, in <module>\n    f()\n" in done.stderr
-    assert "  Cell In[2], line 2, in f\n" in done.stderr
-    assert "IPython" not in done.stderr
-    assert "later" not in done.stdout
-
-
-def test_an_error_of_a_launch_is_shown_without_our_lines(run: Run) -> None:
-    done = run(IMPORTS, KERNEL.replace("63 - t", "cuda.foo(t)"), LAUNCH, "print('later')")
-    assert done.returncode == 2
+    assert "  Cell In[3], line 4, in <module>\n    f()\n  Cell In[3], line 2, in f\n" in done.stderr
     assert "does not know cuda.foo\n  Cell In[2], line 6, in reverse:\n" in done.stderr
+    assert "IPython" not in done.stderr
     assert "simt/" not in done.stderr
     assert "  could not run: the simulator does not know cuda.foo" in done.stdout
     assert "later" not in done.stdout
@@ -155,7 +147,6 @@ def test_the_run_goes_on_after_an_error_that_the_notebook_expects(
 @pytest.mark.parametrize(
     ("cell", "code", "said"),
     [
-        ("sys.exit(7)", 7, ""),
         ("sys.exit('why')", 1, "why\n"),
         ("exit", 0, ""),
         ("quit()", 0, ""),
@@ -170,26 +161,19 @@ def test_a_cell_or_ctrl_c_can_end_the_run(cell: str, code: int, said: str, run: 
 
 
 def test_a_notebook_may_simulate_by_itself(run: Run) -> None:
-    """What it catches is a finding, and the trace that it asks for is there."""
+    """What it catches is a finding, the trace that it asks for is there, and the order is that of
+    the command."""
     simulates = "from simt import simulate\nsimulate(trace='all')"
     caught = f"try:\n    {LAUNCH}\nexcept Exception as error:\n    print(type(error).__name__)"
     later = "with simulate(collect=True, trace=[1]):\n    reverse[2, 64](a, a)"
-    blocks = "set(reverse.report.trace.records.block.tolist())"
-    done = run(IMPORTS, simulates, KERNEL, caught, later, blocks)
+    shown = "set(reverse.report.trace.records.block.tolist()), reverse.report.order"
+    done = run(IMPORTS, simulates, KERNEL, caught, later, shown, options=("--order", "reverse"))
     assert done.stdout.startswith("Out[2]: kernel[grid, block](…) runs in the simulator, with")
     assert "\nSimtError\n" in done.stdout
-    assert "\nOut[6]: {1}\n" in done.stdout
-    assert RACE in done.stdout
+    assert "\nOut[6]: ({1}, 'reverse')\n" in done.stdout
+    assert "race: thread" in done.stdout
     assert "could not run" not in done.stdout
     assert done.returncode == 1, done.stderr
-
-
-def test_the_options_of_a_script_are_those_of_a_notebook(run: Run, tmp_path: Path) -> None:
-    options = ("--html", "race.html", "--order", "reverse")
-    done = run(IMPORTS, KERNEL, LAUNCH, "reverse.report.order", "%cd /", options=options)
-    assert done.returncode == 1
-    assert "Out[4]: 'reverse'" in done.stdout
-    assert "reverse" in (tmp_path / "race.html").read_text()
 
 
 def test_no_kernel_and_no_cells_are_said(run: Run) -> None:
