@@ -16,6 +16,15 @@ from simt.writes import Writes
 from tests.simt.kernels.example import EXAMPLES, TRAFFIC, Example, Fault, from_text
 
 N = 64
+# A program with a race: thread 0 reads s[63], which thread 63 wrote
+IMPORTS = "import numpy as np\nfrom numba import cuda, float32\na = np.arange(64, dtype=np.float32)"
+REVERSE = """@cuda.jit
+def reverse(out, a):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = a[t]
+    out[t] = s[63 - t]
+"""
 
 
 @cuda.jit

@@ -11,35 +11,18 @@ from types import SimpleNamespace
 
 import pytest
 
-RACE = """
+from tests.simt.helpers import IMPORTS, REVERSE
+
+RACE = f"""
 import sys
-import numpy as np
-from numba import cuda, float32
-
-@cuda.jit
-def block_sums(sums, a):
-    s = cuda.shared.array(128, float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    s[t] = a[i] if i < a.size else 0
-    cuda.syncthreads()
-    step = 64
-    while step > 0:
-        if t < step:
-            s[t] += s[t + step]
-        BARRIER
-        step //= 2
-    if t == 0:
-        sums[cuda.blockIdx.x] = s[0]
-
-n = int(sys.argv[1])
-sums = cuda.device_array((n + 127) // 128, np.float32)
+{IMPORTS}
+{REVERSE}
+out = cuda.to_device(np.zeros(64, np.float32))
 for _ in range(2):
-    block_sums[len(sums), 128](sums, cuda.to_device(np.arange(n, dtype=np.float32)))
-print("sum", sums.copy_to_host().sum())
+    reverse[int(sys.argv[1]), 64](out, a)
+print("sum", out.copy_to_host().sum())
 """
-RIGHT = RACE.replace("BARRIER", "cuda.syncthreads()")
-RACE = RACE.replace("BARRIER", "pass")
+RIGHT = RACE.replace("    out[t]", "    cuda.syncthreads()\n    out[t]")
 Run = Callable[..., SimpleNamespace]
 
 
@@ -55,29 +38,29 @@ def simt(tmp_path: Path, command: Run) -> Run:
     return run
 
 
-ANOTHER = "double = cuda.jit(block_sums.py_func)\ndouble[1, 128](sums, np.zeros(128, np.float32))\n"
+ANOTHER = "another = cuda.jit(reverse.py_func)\nanother[1, 64](out, a)\n"
 
 
 def test_a_right_program_says_what_it_says_and_what_each_kernel_cost(simt: Run) -> None:
-    done = simt(RIGHT + ANOTHER, "program.py", "1000")
+    done = simt(RIGHT + ANOTHER, "program.py", "1")
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
-    assert first == "sum 499500.0"
-    assert "block_sums: 2 launches" in done.stdout
-    assert "5 global transactions of 17 sectors" in done.stdout
-    assert "block_sums: 1 launch," in done.stdout
+    assert first == "sum 2016.0"
+    assert "reverse: 2 launches" in done.stdout
+    assert "4 global transactions of 16 sectors" in done.stdout
+    assert "reverse: 1 launch," in done.stdout
     assert rest[-1] == "program.py: no findings"
 
 
 def test_a_race_is_reported_with_its_lines_and_costs(simt: Run) -> None:
-    done = simt(RACE, "--trace", "block_sums", "program.py", "300")
+    done = simt(RACE, "--trace", "reverse", "program.py", "1")
     assert done.returncode == 1
-    assert "race: thread 0 of thread block 0 reads s[32]" in done.stdout
-    assert "line 16 of block_sums:  s[t] += s[t + step]" in done.stdout
+    assert "race: thread 0 of thread block 0 reads s[63]" in done.stdout
+    assert "line 11 of reverse:  out[t] = s[63 - t]" in done.stdout
     assert "in program.py" in done.stdout
-    assert "Shared memory: block_sums" in done.stdout
+    assert "Shared memory: reverse" in done.stdout
     assert done.stdout.endswith("program.py: 1 finding\n")
-    unchecked = simt(RACE, "--no-check", "program.py", "300")
+    unchecked = simt(RACE, "--no-check", "program.py", "1")
     assert unchecked.returncode == 0
     assert unchecked.stdout.endswith("program.py: nothing was checked\n")
 
@@ -87,18 +70,18 @@ def test_the_first_finding_is_on_a_page_if_one_can_be_made_and_saved(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("simt.__main__.find_spec", lambda name: None)
-        refused = simt(RIGHT, "--html", "race.html", "program.py", "300")
+        refused = simt(RIGHT, "--html", "race.html", "program.py", "1")
     assert refused.returncode == 2
     assert "--html: needs Matplotlib" in refused.stderr
     pytest.importorskip("matplotlib")
     for file in (".", "nowhere/race.html"):
-        refused = simt(RIGHT, "--html", file, "program.py", "300")
+        refused = simt(RIGHT, "--html", file, "program.py", "1")
         assert refused.returncode == 2
         assert f"--html: is {file}; it must be" in refused.stderr
         assert not refused.stdout, "the program ran"
-    done = simt("import os\nos.chdir('/')\n" + RACE, "--html", "race.html", "program.py", "300")
+    done = simt("import os\nos.chdir('/')\n" + RACE, "--html", "race.html", "program.py", "1")
     assert done.stdout.endswith("program.py: 1 finding\nrace.html shows the first.\n")
-    assert "block_sums" in (tmp_path / "race.html").read_text()
+    assert "reverse" in (tmp_path / "race.html").read_text()
 
 
 WRONG = {
@@ -106,15 +89,15 @@ WRONG = {
     "no kernel": ("print('hello')", "program.py launched no kernel."),
     "fails by itself": ("import os\nos.foo", "AttributeError: module 'os' has no attribute 'foo'"),
     "unsupported": (
-        RIGHT.replace("step = 64", "step = cuda.eval(64)"),
-        "simulator does not know cuda.eval\n  program.py, line 13",
+        RIGHT.replace("63 - t", "cuda.eval(t)"),
+        "simulator does not know cuda.eval\n  program.py, line 12",
     ),
 }
 
 
 @pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
 def test_a_program_that_fails_is_shown_without_our_lines(text: str, says: str, simt: Run) -> None:
-    done = simt(text, "program.py", "300")
+    done = simt(text, "program.py", "1")
     assert done.returncode == 2
     assert says in done.stderr
     assert "simt/" not in done.stderr
@@ -138,11 +121,11 @@ def test_the_report_of_a_program_that_replaces_its_folder_and_output_is_shown(
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "0")  # is put back afterwards
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "program.py").write_text("another")
-    done = simt(REPLACES + RIGHT, "program.py", "300")
+    done = simt(REPLACES + RIGHT, "program.py", "1")
     assert done.stdout.startswith(f"{tmp_path / 'program.py'}\n")
     assert done.stdout.endswith("program.py: no findings\n")
     monkeypatch.chdir(tmp_path)
-    assert simt(RIGHT, "program.py", "300").returncode == 0
+    assert simt(RIGHT, "program.py", "1").returncode == 0
 
 
 @pytest.mark.needs("POSIX")
@@ -154,16 +137,16 @@ def test_a_finding_in_a_process_that_the_program_forks_counts(tmp_path: Path) ->
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert done.stdout.endswith("\nprogram.py: findings in another process\n")
-    assert done.stderr.count("race: thread 0 of thread block 0 reads s[32]") == 1
+    assert done.stderr.count("race: thread 0 of thread block 0 reads s[63]") == 1
 
 
 def test_a_script_that_does_not_exist_and_an_unknown_kernel(simt: Run) -> None:
     done = simt(RIGHT, "nothing.py")
     assert done.returncode == 2
     assert "nothing.py: No such file or directory" in done.stderr
-    done = simt(RIGHT, "--trace", "sums", "program.py", "300")
+    done = simt(RIGHT, "--trace", "sums", "program.py", "1")
     assert done.returncode == 2
-    assert "--trace sums: the kernels are block_sums" in done.stderr
+    assert "--trace sums: the kernels are reverse" in done.stderr
 
 
 OTHER = """
@@ -186,14 +169,14 @@ except Exception as error:
         (RACE + "sys.exit(7)\n", 1, "1 finding; the program's exit code is 7"),
         (RACE + "1 / 0\n", 1, "1 finding; the program ended with an error"),
         (RIGHT + "1 / 0\n", 2, "the program ended with an error"),
-        (RIGHT + OTHER.replace("ARGUMENT", "sums"), 2, "other could not run"),
+        (RIGHT + OTHER.replace("ARGUMENT", "out"), 2, "other could not run"),
         (RIGHT + OTHER.replace("ARGUMENT", "np.zeros(1, 'U4')"), 2, "other could not run"),
     ],
 )
 def test_a_finding_decides_the_exit_code_then_what_could_not_run_then_the_program(
     text: str, code: int, last: str, simt: Run
 ) -> None:
-    done = simt(text, "program.py", "300")
+    done = simt(text, "program.py", "1")
     assert done.returncode == code
     assert done.stdout.splitlines()[-1] == f"program.py: {last}"
     assert ("caught" in done.stdout) == (OTHER[:20] in text)
@@ -228,7 +211,7 @@ def test_a_ufunc_and_a_reduce_are_launches_whose_faults_have_their_line(simt: Ru
 @pytest.mark.usefixtures("interrupts_arrive")
 def test_ctrl_c_says_which_line_was_running(simt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each turn's condition is another, so that nothing calls it endless before anything is said.
-    endless = RIGHT.replace("step //= 2", "step = step % 64 + 1")
+    endless = RIGHT.replace("cuda.syncthreads()", "while t >= 0: t = t % 64 + 1")
     said = []
 
     def interrupt(words: str, **_: object) -> None:
@@ -238,10 +221,10 @@ def test_ctrl_c_says_which_line_was_running(simt: Run, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("simt.__main__.SECONDS_UNTIL_PROGRESS", 1)
     monkeypatch.setattr("simt.__main__.print", interrupt, raising=False)
-    done = simt(endless, "program.py", "1000000")
-    assert "launch 1 of block_sums: grid (7813, 1, 1), block (128, 1, 1)" in said[0]
+    done = simt(endless, "program.py", "1")
+    assert "launch 1 of reverse: grid (1, 1, 1), block (64, 1, 1)" in said[0]
     assert done.returncode == 130
-    assert "in block_sums:" in done.stderr
+    assert "in reverse:" in done.stderr
     assert "Traceback" not in done.stderr
 
 

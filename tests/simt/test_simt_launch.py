@@ -136,25 +136,28 @@ def with_signature(signature: object, body: str, parameters: str = "a") -> Calla
         ("int32[:]", np.arange(6, dtype=np.int32)[::2], [0, -5, 4]),
         ("uint8[:]", np.zeros(2, np.bool_), [False, True]),
         ("int32[::1, :]", np.zeros((2, 2), np.int32, order="F"), [[0, 0], [-5, -5]]),
-        ("float32[:]", np.zeros(4), None),
-        ("int32[:]", floats(4), None),
-        ("int32[:]", np.zeros(4, np.int16), None),
-        ("int32[:]", np.zeros((2, 2), np.int32), None),
-        ("int32[::1]", np.zeros(4, np.int64), None),
-        ("int32[::1]", np.zeros(4, np.int32)[::2], None),
-        (["void(int32[:])"], np.zeros(4, np.uint32), None),  # of a list, the types must be equal
+        ("float32[:]", np.zeros(4), "misread"),
+        ("int32[:]", floats(4), "misread"),
+        ("int32[:]", np.zeros(4, np.int16), "misread"),
+        ("int32[:]", np.zeros((2, 2), np.int32), "misread"),
+        ("int32[::1]", np.zeros(4, np.int64), "misread"),
+        ("int32[::1]", np.zeros(4, np.int32)[::2], "misread"),
     ],
 )
 def test_a_signature_takes_arrays_whose_bytes_mean_the_same(signature, array, found) -> None:
     """Numba passes any array. The first four are as run_ptx computes them."""
-    signature = f"void({signature})" if isinstance(signature, str) else signature
-    made = with_signature(signature, "a[1] = -5")
-    if found is None:
-        with pytest.raises(TypeError, match="its signature"):
+    made = with_signature(f"void({signature})", "a[1] = -5")
+    if found == "misread":
+        with pytest.raises(TypeError, match=found):
             launch(made, 1, 1, array)
     else:
         launch(made, 1, 1, array)
         assert array.tolist() == found
+
+
+def test_a_list_of_signatures_takes_arrays_of_their_types_only() -> None:
+    with pytest.raises(TypeError, match=r"given array\(uint32, 1d, C\); its signature"):
+        launch(with_signature(["void(int32[:])"], "a[0] = 1"), 1, 1, np.zeros(4, np.uint32))
 
 
 @pytest.mark.parametrize("number", [2.7, None])

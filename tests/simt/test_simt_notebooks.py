@@ -13,16 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.simt.helpers import IMPORTS, REVERSE
+
 pytest.importorskip("IPython")
 
-IMPORTS = "import numpy as np\nfrom numba import cuda, float32\na = np.zeros(64, np.float32)"
-KERNEL = """@cuda.jit
-def reverse(out, a):
-    s = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    s[t] = a[t]
-    out[t] = s[63 - t]
-"""
 RACE = "race: thread 0 of thread block 0 reads s[63], which thread 63 wrote"
 LAUNCH = "reverse[1, 64](a, a + 1)"
 MAY_RAISE = "raises-exception"
@@ -60,7 +54,7 @@ def run(tmp_path: Path, command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 @pytest.mark.parametrize("above", ["# a comment", "%%time", "%%capture"])
 def test_a_finding_names_its_cell_and_its_lines(above: str, run: Run) -> None:
-    done = run(IMPORTS, "   ", f"{above}\n{KERNEL}", LAUNCH)
+    done = run(IMPORTS, "   ", f"{above}\n{REVERSE}", LAUNCH)
     assert done.returncode == 1, done.stderr
     assert RACE in done.stdout
     assert "    line 7 of reverse:  out[t] = s[63 - t]\n" in done.stdout
@@ -71,7 +65,7 @@ def test_a_finding_names_its_cell_and_its_lines(above: str, run: Run) -> None:
 def test_a_program_gets_one_report_as_a_script_and_as_a_notebook(
     run: Run, command: Run, tmp_path: Path
 ) -> None:
-    text = f"{IMPORTS}\n{KERNEL}\nfor _ in range(3):\n    {LAUNCH}\nprint(a.sum())\n"
+    text = f"{IMPORTS}\n{REVERSE}\nfor _ in range(3):\n    {LAUNCH}\nprint(a.sum())\n"
     (tmp_path / "some.py").write_text(text)
     as_script, as_notebook = command("some.py"), run(text)
     assert as_script.returncode == as_notebook.returncode == 1
@@ -101,7 +95,7 @@ CELLS = {
 
 @pytest.mark.needs("POSIX")
 def test_cells_run_by_ipythons_own_rules(run: Run) -> None:
-    done = run(IMPORTS, *CELLS, f"{KERNEL}\n{LAUNCH}")
+    done = run(IMPORTS, *CELLS, f"{REVERSE}\n{LAUNCH}")
     assert done.returncode == 1, done.stderr
     for shown in CELLS.values():
         assert shown in done.stdout
@@ -110,7 +104,7 @@ def test_cells_run_by_ipythons_own_rules(run: Run) -> None:
 
 
 def test_an_error_ends_the_run_and_is_shown_without_our_lines(run: Run) -> None:
-    wrong = KERNEL.replace("63 - t", "cuda.foo(t)")
+    wrong = REVERSE.replace("63 - t", "cuda.foo(t)")
     done = run(IMPORTS, wrong, f"def f():\n    {LAUNCH}\n\nf()", "print('later')")
     assert done.returncode == 2
     assert "  Cell In[3], line 4, in <module>\n    f()\n  Cell In[3], line 2, in f\n" in done.stderr
@@ -134,7 +128,7 @@ def test_an_error_ends_the_run_and_is_shown_without_our_lines(run: Run) -> None:
 def test_the_run_goes_on_after_an_error_that_the_notebook_expects(
     cell: str, shown: str, run: Run
 ) -> None:
-    expected = run(IMPORTS, (cell, MAY_RAISE), "print('later')", f"{KERNEL}\n{LAUNCH}")
+    expected = run(IMPORTS, (cell, MAY_RAISE), "print('later')", f"{REVERSE}\n{LAUNCH}")
     assert expected.returncode == 1
     assert expected.stdout.startswith("later\n")
     assert shown in expected.stderr
@@ -154,7 +148,7 @@ def test_the_run_goes_on_after_an_error_that_the_notebook_expects(
     ],
 )
 def test_a_cell_or_ctrl_c_can_end_the_run(cell: str, code: int, said: str, run: Run) -> None:
-    fixed = KERNEL.replace("    out", "    cuda.syncthreads()\n    out")
+    fixed = REVERSE.replace("    out", "    cuda.syncthreads()\n    out")
     done = run(f"import signal, sys\n{IMPORTS}", f"{fixed}\n{LAUNCH}", cell, "print('later')")
     assert (done.returncode, done.stderr) == (code, said)
     assert "later" not in done.stdout
@@ -167,7 +161,7 @@ def test_a_notebook_may_simulate_by_itself(run: Run) -> None:
     caught = f"try:\n    {LAUNCH}\nexcept Exception as error:\n    print(type(error).__name__)"
     later = "with simulate(collect=True, trace=[1]):\n    reverse[2, 64](a, a)"
     shown = "set(reverse.report.trace.records.block.tolist()), reverse.report.order"
-    done = run(IMPORTS, simulates, KERNEL, caught, later, shown, options=("--order", "reverse"))
+    done = run(IMPORTS, simulates, REVERSE, caught, later, shown, options=("--order", "reverse"))
     assert done.stdout.startswith("Out[2]: kernel[grid, block](…) runs in the simulator, with")
     assert "\nSimtError\n" in done.stdout
     assert "\nOut[6]: ({1}, 'reverse')\n" in done.stdout
@@ -225,7 +219,7 @@ def test_it_works_beside_the_notebook_and_leaves_nothing_behind(tmp_path: Path) 
     plot = "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
     waits = "import asyncio\nawait asyncio.sleep(0)\n'waited'"
     beside = "import beside, os\nbeside.NAME, os.listdir()"
-    cells = (IMPORTS, beside, "input('who? ')", plot, waits, f"{KERNEL}\n{LAUNCH}", "%history")
+    cells = (IMPORTS, beside, "input('who? ')", plot, waits, f"{REVERSE}\n{LAUNCH}", "%history")
     (there / "some.ipynb").write_text(json.dumps(notebook(*cells)))
     (there / "beside.py").write_text("NAME = 'beside'\n")
     environment = {n: v for n, v in os.environ.items() if n not in ("MPLBACKEND", "IPYTHONDIR")}
