@@ -170,12 +170,6 @@ def test_a_notebook_may_simulate_by_itself(run: Run) -> None:
     assert done.returncode == 1, done.stderr
 
 
-def test_no_kernel_and_no_cells_are_said(run: Run) -> None:
-    for cells in ((), ("print('hello')",)):
-        done = run(*cells)
-        assert (done.returncode, done.stderr) == (2, "some.ipynb launched no kernel.\n")
-
-
 WRONG = {
     "no JSON": ("{", "it isn't JSON"),
     "no notebook": ("[]", "nbformat None"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import float64, uint16
 
-from simt import SimtError, Trace, launch
+from simt import SimtError, launch
 from tests.simt.helpers import kernel, zeros
 
 NUM_THREADS = 48  # a warp and a half
@@ -64,16 +64,15 @@ IN_A_MASK += [f"shfl{how}_sync({{}}, t, 0)" for how in ("", "_up", "_down", "_xo
 @pytest.mark.parametrize(
     ("condition", "mask", "words"),
     [
-        ("t % 2 == 0", "0xFFFFFFFF", "thread 0 .* thread 1, but that thread doesn't call"),
         ("t % 2 == 1", "0x55555555", "thread 1 .* the mask 0x55555555, which doesn't include it"),
         ("t == 40", "0x300", "thread 40 .* thread 41, but that thread doesn't call"),
     ],
 )
-@pytest.mark.parametrize("call", IN_A_MASK)
-def test_who_calls_and_who_is_named_must_agree(call: str, condition, mask, words: str) -> None:
-    branch = kernel("", f"if {condition}:\n    cuda.{call.format(mask)}")
-    with pytest.raises(SimtError, match=f"sync: {words}"):
-        launch(branch, 1, NUM_THREADS)
+def test_who_calls_and_who_is_named_must_agree(condition: str, mask: str, words: str) -> None:
+    for call in IN_A_MASK:
+        branch = kernel("", f"if {condition}:\n    cuda.{call.format(mask)}")
+        with pytest.raises(SimtError, match=f"sync: {words}"):
+            launch(branch, 1, NUM_THREADS)
 
 
 @pytest.mark.parametrize("call", ["shfl_sync({}, t, 4)", "shfl_up_sync({}, t, 1)"])
@@ -95,7 +94,6 @@ def test_a_shuffle_from_a_lane_outside_is_found(call: str, first: str, mask: str
 
 
 @pytest.mark.parametrize("order", ["together", "forward"])
-@pytest.mark.parametrize("name", ["_count(1)", "_and(1)", "_or(1)", "()"])
 @pytest.mark.parametrize(
     ("around", "why"),
     [
@@ -103,9 +101,10 @@ def test_a_shuffle_from_a_lane_outside_is_found(call: str, first: str, mask: str
         ("if t < 5:\n    return\nif True:", "thread 5 .* thread 0 never reaches: it has returned"),
     ],
 )
-def test_every_thread_must_come_to_a_barrier(around: str, why: str, name: str, order) -> None:
-    with pytest.raises(SimtError, match=f"sync: {why}"):
-        launch(kernel("", f"{around}\n    cuda.syncthreads{name}"), 1, 48, order=order)
+def test_every_thread_must_come_to_a_barrier(around: str, why: str, order: str) -> None:
+    for name in ("_count(1)", "_and(1)", "_or(1)", "()"):
+        with pytest.raises(SimtError, match=f"sync: {why}"):
+            launch(kernel("", f"{around}\n    cuda.syncthreads{name}"), 1, 48, order=order)
 
 
 @pytest.mark.parametrize(
@@ -126,30 +125,28 @@ def test_a_syncwarp_orders_only_the_lanes_that_call_it(around, mask, read, races
 # Who did it ----------------------------------------------------------------------------------
 
 
+KINDS = {
+    "write": "out[t] = t",
+    "read": "x = out[t]",
+    "atomic": "cuda.atomic.add(out, t, 1)",
+    "shuffle": "cuda.shfl_sync(0xFFFFFFFF, t, 8)",
+    "vote": "cuda.any_sync(0xFFFFFFFF, t > 3)",
+    "syncwarp": "cuda.syncwarp()",
+    "barrier": "cuda.syncthreads()",
+}
+
+
 @pytest.mark.parametrize("order", ["together", "reverse"])
-@pytest.mark.parametrize(
-    ("line", "kind"),
-    [
-        ("out[t] = t", "write"),
-        ("x = out[t]", "read"),
-        ("cuda.atomic.add(out, t, 1)", "atomic"),
-        ("cuda.shfl_sync(0xFFFFFFFF, t, 8)", "shuffle"),
-        ("cuda.any_sync(0xFFFFFFFF, t > 3)", "vote"),
-        ("cuda.syncwarp()", "syncwarp"),
-        ("cuda.syncthreads()", "barrier"),
-    ],
-)
-def test_after_low_lanes_returned_the_others_keep_their_numbers(line, kind: str, order) -> None:
-    returns = kernel("out", f"if t % 32 < 5:\n    return\n{line}")
+def test_after_low_lanes_returned_the_others_keep_their_numbers(order: str) -> None:
+    returns = kernel("out", "\n".join(["if t % 32 < 5:\n    return", *KINDS.values()]))
     options = {"trace": 0, "order": order, "exited_may_skip": True}
-    trace: Trace = launch(returns, 1, NUM_THREADS, zeros(NUM_THREADS), **options).trace
-    records = trace.only(kind=kind).records
-    assert set(records.lane.tolist()) == set(range(5, 32))
-    threads = sorted((32 * records.warp + records.lane).tolist())
-    assert threads == [t for t in range(NUM_THREADS) if t % 32 >= 5]
-    if len(set(records.address.tolist())) > 1:
-        at = trace.arrays[0].address + 4 * (32 * records.warp + records.lane)
-        np.testing.assert_array_equal(records.address, at)
+    trace = launch(returns, 1, NUM_THREADS, zeros(NUM_THREADS), **options).trace
+    for kind in KINDS:
+        records = trace.only(kind=kind).records
+        threads = 32 * records.warp + records.lane
+        assert sorted(threads) == [t for t in range(NUM_THREADS) if t % 32 >= 5]
+        if kind in ("write", "read", "atomic"):
+            np.testing.assert_array_equal(records.address, trace.arrays[0].address + 4 * threads)
 
 
 @pytest.mark.parametrize("order", ["together", "reverse"])
@@ -186,7 +183,6 @@ x = {}
     [
         ("float32", "uint16", "second[2 * t % 32 + 1]", {("race", 16)}),
         ("float32", "uint16", "second[32] if t == 15 else 0", {("init", 15)}),
-        ("float32", "uint16", "second[2 * t + 1] if t < 16 else 0", set()),
         ("float32", "uint16", "second[2 * t + 2] if t == 7 else 0", {("race", 7)}),
         ("uint16", "float32", "second[t // 2] if t == 9 else 0", {("race", 9)}),
         ("uint16", "float32", "second[8] if t == 9 else 0", {("init", 9)}),
