@@ -87,9 +87,8 @@ def test_every_right_kernel_does_the_same(trial: Trial) -> None:
     assert ended.count(True) >= 5
 
 
-@pytest.mark.parametrize("lanes", [64, 4096])
-def test_random_programs_run_as_in_plain_python(lanes: int, trial: Trial, tmp_path: Path) -> None:
-    trial.lanes(lanes)
+def test_random_programs_run_as_in_plain_python(trial: Trial, tmp_path: Path) -> None:
+    trial.lanes(64)
     for seed in range(20):
         module = write_program(seed, tmp_path)
         out, table = arguments(96)
@@ -115,17 +114,17 @@ def sums_of_rows(out, a, lengths):
 LENGTHS = np.array([3, 0, 8, 1, 5], np.int32)
 
 
-def rows() -> Arguments:
-    return floats(5, N), floats(5, 8, N), LENGTHS
-
-
 @pytest.mark.parametrize("lanes", [128, 4096])
 def test_thread_blocks_may_wait_at_different_times(lanes: int, trial: Trial) -> None:
+    """And those that are traced run once more, alone."""
     trial.lanes(lanes)
-    watch = ("out[b, t] +=", "end")
-    report = trial.both(sums_of_rows, 5, N, rows, max_turns=max(LENGTHS), watch=watch)
+    options = {"watch": ("out[b, t] +=", "end"), "trace": [1, 4], "max_turns": max(LENGTHS)}
+    report = trial.both(
+        sums_of_rows, 5, N, lambda: (floats(5, N), floats(5, 8, N), LENGTHS), **options
+    )
     assert trial.batched
     assert len(report.at("out[b, t] +=")) == sum(LENGTHS)
+    assert len(report.trace.records) > 0
 
 
 ARRAYS = """
@@ -240,13 +239,6 @@ def test_atomic_operations_are_batched_if_the_order_of_blocks_cant_matter(
 
     trial.both(atomics, 6, 32, draw)
     assert trial.batched is batched
-
-
-def test_traced_thread_blocks_run_once_more_alone(trial: Trial) -> None:
-    report = trial.both(sums_of_rows, 5, N, rows, trace=[1, 4], watch="end")
-    assert trial.batched
-    assert len(report.trace.records) > 0
-    assert len(report.at()) == 5
 
 
 # Kernels with a mistake ----------------------------------------------------------------------
