@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simt import CHECKS, Finding, SimtError, compile_ptx, launch
+from simt import CHECKS, Finding, SimtError, launch
 from tests.simt.helpers import run
-from tests.simt.kernels.example import EXAMPLES, FAULTS, Example, Fault
+from tests.simt.kernels.example import EXAMPLES, FAULTS
 from tests.simt.simt_programs import NUM_THREADS, arguments, run_thread_by_thread, write_program
 
 ORDERS = (pytest.param("together", marks=pytest.mark.macos), "forward", "reverse", 7)
@@ -22,20 +22,6 @@ def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int
     assert run(example, *args, order=order).clean
     for position, expected in example.answer(*example.draw()).items():
         np.testing.assert_allclose(args[position], expected, rtol=example.rtol, atol=0)
-
-
-@pytest.mark.rest(
-    "test_paged_kernel_compiles.py",
-    keep=["each_warp_function-sm_90", "signs_shifts_and_casts-sm_90"],
-)
-@pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize("major", [8, 9], ids=["sm_80", "sm_90"])
-@pytest.mark.parametrize("name", [*EXAMPLES, *FAULTS])
-def test_numba_compiles_what_is_simulated(name: str, major: int) -> None:
-    kernel: Example | Fault = EXAMPLES.get(name) or FAULTS[name]
-    text = compile_ptx(kernel.kernel, *kernel.draw(), compute_capability=(major, 0))
-    assert ".entry" in text
-    assert f".target sm_{major}0" in text
 
 
 # Faults --------------------------------------------------------------------------------------
