@@ -1,6 +1,5 @@
 """launch: arguments, options, what it refuses; the text that a kernel has, and the package."""
 
-import functools
 import linecache
 import subprocess
 import sys
@@ -248,18 +247,10 @@ def test_a_kernel_is_compiled_anew_for_other_types(tmp_path) -> None:
     assert (out[0], other[0]) == (4, 8)
 
 
-def test_a_wrapped_function_runs_the_text_of_its_wrapper() -> None:
-    @functools.wraps(plain)
-    def wrapper(out):
-        out[0] = 99
-
-    out = floats(1)
-    launch(wrapper, 1, 1, out)
-    assert out[0] == 99
-
-
 MARGIN = """
+from functools import wraps
 def make():
+    @wraps(make)
     def kernel(out):
 # at the margin
         out[0] = (5 +
@@ -269,7 +260,7 @@ kernel = make()
 """
 
 
-def test_a_kernel_may_have_lines_at_the_margin(tmp_path) -> None:
+def test_a_kernel_may_have_lines_at_the_margin_and_the_name_of_another(tmp_path) -> None:
     out = floats(1)
     launch(imported(tmp_path / "text.py", MARGIN).kernel, 1, 1, out)
     assert out[0] == 7

@@ -18,32 +18,26 @@ def four_arrays(rng):
     """The last two in columns, as a transposed array is."""
     return (
         *(numbers(rng, 5), numbers(rng, 4, 5), numbers(rng, 5, 4, 3).T),
-        *(numbers(rng, 5, 4, 3, 2).T, unwritten(2, 3, 4, 5)),
+        *(numbers(rng, 5, 4, 3, 2).T, unwritten(2, 3, 4, 5), unwritten(8)),
     )
 
 
-@example(1, 128, four_arrays, lambda a, b, c, d, out: {4: a + b - c + 2 * d})
+def sums_and_shapes(a, b, c, d, out, shapes):
+    return {4: a + b - c + 2 * d, 5: [3, 4, 5, 60, 3, 3, 20, 2]}
+
+
+@example(1, 128, four_arrays, sums_and_shapes)
 @cuda.jit
-def one_to_four_dimensions(a, b, c, d, out):
+def one_to_four_dimensions_and_their_shapes(a, b, c, d, out, shapes):
     i = cuda.threadIdx.x
     if i < out.size:
         x, y, z, w = i % 5, i // 5 % 4, i // 20 % 3, i // 60
         out[w, z, y, x] = a[x] + b[y, x] - c[z, y, x] + 2 * d[w, z, y, x]
-
-
-@example(
-    1,
-    32,
-    lambda rng: (numbers(rng, 3, 4, 5), np.full(8, 99)),
-    lambda a, out: {1: np.array([3, 4, 5, 60, 3, 3, 20, 2])},
-)
-@cuda.jit
-def shape_size_ndim_len(a, out):
-    if cuda.grid(1) == 0:
-        depth, rows, columns = a.shape
-        out[0], out[1], out[2] = depth, rows, columns
-        out[3], out[4], out[5] = a.size, a.ndim, len(a)
-        out[6], out[7] = a[0].size, a[0, 1:3].shape[0]
+    if i == 0:
+        depth, rows, columns = c.shape
+        shapes[0], shapes[1], shapes[2] = depth, rows, columns
+        shapes[3], shapes[4], shapes[5] = c.size, c.ndim, len(c)
+        shapes[6], shapes[7] = c[0].size, c[0, 1:3].shape[0]
 
 
 @example(
