@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simt import CHECKS, Finding, SimtError, launch
+from simt import CHECKS, SimtError, launch
 from tests.simt.helpers import run
 from tests.simt.kernels.example import EXAMPLES, FAULTS
 from tests.simt.simt_programs import NUM_THREADS, arguments, run_thread_by_thread, write_program
@@ -27,21 +27,16 @@ def test_the_answer_is_right_and_no_check_cries_wolf(name: str, order: str | int
 # Faults --------------------------------------------------------------------------------------
 
 
-def quoted_marks(finding: Finding) -> tuple[bool, bool]:
-    """Do the lines that a finding names carry # FAULT and # FIRST?"""
-    other = finding.other_site.code if finding.other_site else ""
-    return "# FAULT" in finding.site.code, "# FIRST" in other
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_right_check_finds_the_fault_at_the_right_line(name: str) -> None:
     fault = FAULTS[name]
     with pytest.raises(SimtError) as caught:
         run(fault)
     finding = caught.value.finding
-    has_first = "# FIRST" in inspect.getsource(fault.kernel.py_func)
+    other = finding.other_site.code if finding.other_site else ""
     assert finding.check == fault.check, str(finding)
-    assert quoted_marks(finding) == (True, has_first), str(finding)
+    assert "# FAULT" in finding.site.code, str(finding)
+    assert ("# FIRST" in other) == ("# FIRST" in inspect.getsource(fault.kernel.py_func))
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse", 7])
