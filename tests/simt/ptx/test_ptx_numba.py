@@ -14,15 +14,20 @@ from tests.simt.ptx.small_kernels import text_of
 from tests.simt.ptx.test_ptx_arithmetic import floats, near
 
 DRAW = np.random.default_rng(0)
-# Files whose kernels show what Python may say: once compiled, it is said in no other way.
-OF_PYTHON = ("control", "language", "memory", "records")
 # Kernels that call functions which Numba links when it launches, for grid.sync()
 CALL_OTHERS = {
     *("each_row_after_the_one_above", "shared_memory_outlives_the_wait"),
     "fences_on_both_sides_of_the_wait",
 }
-COMPILED = [name for name, one in EXAMPLES.items()
-            if not (one.kernel.py_func.__module__ or "").endswith(OF_PYTHON)]  # fmt: skip
+# Files whose kernels show what Python may say: once compiled, it is said in no other way.
+OF_PYTHON = ("control", "language", "memory", "records")
+REST = pytest.mark.rest("the kernels of the other files, and test_simt_kernels.py")
+COMPILED = [
+    pytest.param(
+        name, marks=[REST] if (one.kernel.py_func.__module__ or "").endswith(OF_PYTHON) else []
+    )
+    for name, one in EXAMPLES.items()
+]
 
 
 @pytest.mark.needs("numba-cuda")
