@@ -39,8 +39,9 @@ INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 FLOATS = [np.dtype("float32"), np.dtype("float64")]
 DTYPES = [*map(np.dtype, ("bool", *INTEGERS, "float16")), *FLOATS]
 COMPLEX = [np.dtype("complex64"), np.dtype("complex128")]
+WITHOUT_HALF = [d for d in DTYPES if d != np.float16]
 # Numba without numba-cuda has no min, max and int of half precision.
-OF_FUNCTIONS = [d for d in DTYPES if find_spec("numba_cuda") or d != np.float16]
+OF_FUNCTIONS = DTYPES if find_spec("numba_cuda") else WITHOUT_HALF
 NUMBERS = OF_FUNCTIONS + COMPLEX
 
 
@@ -86,8 +87,9 @@ TYPED = [
     (float, MATH[float], [NUMBERS[1:]]),  # Numba has none of a bool
     *((f, MATH[f], [NUMBERS]) for f in (abs, int, bool, round)),
     *((f, MATH[f], [OF_FUNCTIONS[1:]] * 2) for f in (min, max)),
+    *((complex, MATH[complex], [WITHOUT_HALF[1:]] * count) for count in (1, 2)),
     *((f, MATH[f], [FLOATS] * (2 if f in OF_TWO else 1)) for f in OF_MATH),
-    *((f, MATH[f], [[d for d in DTYPES if d != np.float16]] * f.nin) for f in OF_NUMPY),
+    *((f, MATH[f], [WITHOUT_HALF] * f.nin) for f in OF_NUMPY),
 ]
 
 

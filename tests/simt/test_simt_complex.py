@@ -3,6 +3,7 @@
 import cmath
 import math
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,15 +16,7 @@ from tests.simt.helpers import kernel
 
 NAMES = {"complex64": complex64, "math": math, "cmath": cmath}
 INF, NAN = float("inf"), float("nan")
-
-
-def compared(a: np.ndarray, b: np.ndarray, body: str) -> tuple[np.ndarray, np.ndarray]:
-    """What a kernel leaves in out, in the simulator and as compiled."""
-    outs = np.zeros(len(a), np.complex128), np.zeros(len(a), np.complex128)
-    one = kernel("a, b, out", body, **NAMES)
-    launch(one, 1, len(a), a, b, outs[0])
-    run_ptx(one, 1, len(a), a, b, outs[1])
-    return outs
+FORMS = "a[t] + b[t]", "a[t] * b[t]", "a[t] / b[t]", "abs(a[t]) - b[t]"
 
 
 def test_products_are_rounded_part_by_part_on_every_processor() -> None:
@@ -36,36 +29,37 @@ def test_products_are_rounded_part_by_part_on_every_processor() -> None:
 
 
 @pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize("body", ["a[t] + b[t]", "a[t] * b[t]", "a[t] / b[t]", "abs(a[t]) - b[t]"])
 @pytest.mark.parametrize("dtypes", [("c8", "c8"), ("c16", "c16"), ("c8", "f8"), ("i2", "c8")])
 def test_large_small_and_infinite_numbers_are_those_of_compiled_code(
-    body: str, dtypes: tuple[str, str]
+    dtypes: tuple[str, str],
 ) -> None:
     numbers = [1, 1e-30j, 3e30 + 1e-30j, complex(INF, 1), complex(2, -INF), -0.0 - 2j, complex(NAN)]
     if "i2" in dtypes:
         numbers = [1, 2, -3, 300]
-    pairs = np.array([(a, b) for a in numbers for b in numbers])
-    a, b = (np.real(c) if dtype[0] != "c" else c for c, dtype in zip(pairs.T, dtypes, strict=True))
-    b = np.where(b == 0, 1, b)
+    columns = np.array([*product(numbers, repeat=2)]).T
+    a, b = (np.real(c) if dtype[0] != "c" else c for c, dtype in zip(columns, dtypes, strict=True))
+    a, b = a.astype(dtypes[0]), np.where(b == 0, 1, b).astype(dtypes[1])
+    lines = [f"out[{n}, t] = {form}" for n, form in enumerate(FORMS)]
+    computes = kernel("a, b, out", "\n".join(lines), **NAMES)
+    ours, compiled = np.zeros((2, len(lines), len(a)), np.complex128)
     with np.errstate(all="ignore"):
-        ours, compiled = compared(a.astype(dtypes[0]), b.astype(dtypes[1]), f"out[t] = {body}")
+        launch(computes, 1, len(a), a, b, ours)
+        run_ptx(computes, 1, len(a), a, b, compiled)
     for part in (np.real, np.imag):
         np.testing.assert_allclose(part(ours), part(compiled), rtol=1e-5, atol=1e-35)
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 def test_powers_are_pythons_but_for_numbas_own_cases(dtype: type) -> None:
-    numbers = [1, 2j, -3 + 0.5j, 0.1 - 4j, -1, 0]
-    for a in numbers:
+    """A number without a real part to a power without one is 0; 0 to a power may be infinite."""
+    for a in [1, 2j, -3 + 0.5j, 0.1 - 4j, -1, 0]:
         for b in [0, 1, 2, -1, 0.5, 2 - 1j, 1j, -1.5 + 0.25j]:
+            is_zero = complex(a).real == complex(b).real == 0 and b != 0
+            if a == 0 and b != 0 and not is_zero:
+                continue
             with np.errstate(all="ignore"):
                 found = power(dtype(a), dtype(b))
-            if complex(a).real == complex(b).real == 0 and b != 0:
-                expected = 0  # also 2j ** 1j
-            elif a == 0 and b != 0:
-                continue  # infinite, or no number at all
-            else:
-                expected = complex(a) ** complex(b)
+            expected = 0 if is_zero else complex(a) ** complex(b)
             assert found.dtype == dtype
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -85,64 +79,40 @@ def test_arguments_variables_and_memory_hold_complex_numbers() -> None:
     """
     out = np.full(32, 1j, np.complex64)
     one = kernel("out, c, d, e", body, **NAMES)
-    report = launch(one, 1, 32, out, 2j, np.complex64(1 - 1j), (1, 0.5), watch="end", names="z")
+    arguments = out, 2j, np.complex64(1 - 1j), (1, 0.5)
+    report = launch(one, 1, 32, *arguments, watch="end", names="z", trace=0, float64=True)
     odd = np.arange(31, -1, -1) % 2
     np.testing.assert_array_equal(out, 1j + (odd * (2j * (1 - 1j)) + 1) / 0.5)
     np.testing.assert_array_equal(report.snapshots[0]["z"], np.arange(32) % 2 * 2j)
+    assert report.trace.only(kind="float64").num_instructions == 4
 
 
 def test_only_a_lane_that_divides_by_zero_is_named() -> None:
     divided = kernel("a, b", "if t > 2:\n    a[t] = a[t] / b[t]")
     a, b = np.ones(32, np.complex64), np.zeros(32, np.complex64)
-    with pytest.raises(ZeroDivisionError, match=r"thread 3 .* divides a complex number by zero"):
+    with pytest.raises(ZeroDivisionError, match=r"thread 3 .* complex number by zero"):
         launch(divided, 1, 32, a, b)
     b[3:] = 2j
     launch(divided, 1, 32, a, b)
     assert a.tolist() == [1] * 3 + [-0.5j] * 29
 
 
-def test_complex_takes_its_type_from_both_parts() -> None:
-    body = "out[0], out[1], out[2] = complex(a, a), complex(a, b), complex(a)"
-    out, single = np.zeros(3, np.complex128), np.float32(0.1)
-    launch(kernel("a, b, out", body), 1, 1, single, 0.1, out)
-    a = float(single)
-    assert out.tolist() == [complex(a, a), complex(a, 0.1), a]
-
-
-def test_what_is_compiled_in_and_what_is_in_float64() -> None:
-    one = kernel("out, z", "out[t] = abs(z[t] * C)", C=2j)
-    out, z = np.zeros(4), np.ones(4, np.complex64)
-    trace = launch(one, 1, 4, out, z, trace=0, float64=True).trace
-    assert len(np.unique(trace.only(kind="float64").records.place)) == 2  # the product, and abs
-    one.py_func.__globals__["C"] = complex("2j")
-    launch(one, 1, 4, out, z)
-    assert out.tolist() == [2] * 4
-    one.py_func.__globals__["C"] = 3j
-    with pytest.raises(Unsupported, match="C is 3j, and was 2j when"):
-        launch(one, 1, 4, out, z)
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("out[0] = z[0]", "a complex64 can't become float64: take its .real or abs"),
-        ("out[0] = int(z[0])", "a complex64 can't become int64"),
+        ("out[0] = z[0]", "a complex64 can't become float64"),
         ("out[0] = z[0] < 2", "complex numbers have no such operator: complex64, int64"),
         ("z[0] = z[0] // 2", "complex numbers have no such operator"),
         ("z[0] = z[0] % 2", "complex numbers have no such operator"),
         ("z[0] = z[0] & 1", "bit operations need integers, not complex64 and int64"),
         ("z[0] = max(z[0], z[1])", "complex numbers have no such operator"),
-        ("z[0] = math.sqrt(z[0])", "a complex64 can't become float64"),
-        ("z[0] = cmath.sqrt(z[0])", "the simulator does not know cmath.sqrt"),
+        ("z[0] = cmath.sqrt(z[0])", "does not know cmath.sqrt"),
         ("z[0] = cuda.selp(t < 1, z[0], z[1])", "selp doesn't take complex numbers"),
         ("z[0] = cuda.shfl_sync(-1, z[0], 0)", "shfl_sync moves int32, int64, float32 and float64"),
         ("cuda.atomic.add(z, 0, 1)", "atomic.add has no form for complex64"),
         ("z[0] = out[z[0]]", "an index of out must be an integer, not complex64"),
-        ("print(z[0])", "Numba doesn't print complex numbers; print .real and .imag"),
-        ("out[0] = z.real[0]", "the simulator does not know the attribute .real"),
-        ("z[0].imag = 1", "holds no records, so it has no field 'imag'"),
-        ("z[0] = z[0].conj()", "the simulator does not know z[0].conj()"),
-        ("for i in range(z[0]):\n    out[0] = i", "a complex64 can't become int32"),
+        ("print(z[0])", "Numba doesn't print complex numbers"),
+        ("out[0] = z.real[0]", "does not know the attribute .real"),
     ],
 )
 def test_what_complex_numbers_lack_is_refused(line: str, words: str) -> None:

@@ -40,10 +40,8 @@ COUNTS = {
     "out[t] = n / 3": 1,
     "out[t] = n // 3": 0,
     "out[t] = 1 if int64(n) < uint64(t) else 2": 1,  # no integer holds both
-    "out[t] = scaled(a[t], float32(3))": 0,
     "out[t] = scaled(a[t], 0.3)": 1,
     "s = 0.0\nfor i in range(4):\n    s += a[i]\nout[t] = s": 4,
-    "s = float32(0)\nfor i in range(4):\n    s += a[i]\nout[t] = s": 0,
 }
 
 
