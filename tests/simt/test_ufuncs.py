@@ -1,7 +1,6 @@
 """@vectorize and @guvectorize for CUDA, against NumPy."""
 
 import re
-import sys
 from collections.abc import Callable
 
 import numba
@@ -13,8 +12,8 @@ from simt import SimtError, Unsupported, cuda, simulate
 from simt.device_array import DeviceArray
 from simt.host import simulated
 from simt.private_names import CUDAGUFuncVectorize, CUDAUFuncMechanism, CUDAVectorize
-from simt.source import source_of
 from simt.ufuncs import Call
+
 
 NUMBAS = CUDAVectorize, CUDAGUFuncVectorize
 RNG = np.random.default_rng(0)
@@ -42,12 +41,13 @@ def numbers(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     return RNG.integers(-50, 50, shape).astype(dtype)
 
 
+def assert_same(found: object, expected: np.ndarray, kind: type) -> None:
+    assert type(found) is kind
+    assert found.dtype == expected.dtype
+    assert np.array_equal(found, expected)
+
+
 half, matmul = cuda.vectorize(SIGNATURES)(plus_half), cuda.guvectorize(MATRICES, LAYOUT)(multiplied)
-
-
-def test_a_lambda_is_a_ufunc() -> None:
-    more = cuda.vectorize(["float64(float64)"])(lambda a: a + 1)
-    assert more(np.arange(3.0)).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -59,46 +59,38 @@ def test_a_ufunc_broadcasts_and_takes_the_signature_of_its_arrays(
 ) -> None:
     a, b = (numbers(shape, dtype) for shape in shapes)
     expected = (a + b / 2).astype(dtype)
-    found = half(a, b)
-    assert type(found) is np.ndarray
-    assert found.dtype == dtype
-    assert np.array_equal(found, expected)
-    there = half(cuda.to_device(a), b, stream=cuda.stream())
-    assert type(there) is DeviceArray
-    assert np.array_equal(there, expected)
     out = cuda.device_array(expected.shape, dtype)
+    assert_same(half(a, b), expected, np.ndarray)
+    assert_same(half(cuda.to_device(a), b, stream=cuda.stream()), expected, DeviceArray)
     half(cuda.to_device(a), cuda.to_device(b), out=out)
-    assert np.array_equal(out, expected)
+    assert_same(out, expected, DeviceArray)
 
 
 def test_a_number_takes_the_type_of_the_array_beside_it() -> None:
-    assert np.array_equal(half(np.arange(40, dtype=np.float32), 3), np.arange(40) + np.float32(1.5))
+    a = np.arange(40, dtype=np.float32)
+    assert_same(half(a, 3), a + np.float32(1.5), np.ndarray)
     assert half(1.5, 3.0) == [3]
-    out = np.zeros(40, np.float32)
-    half(np.arange(40, dtype=np.float32), 1, out=out)
-    assert out[39] == 39.5
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 129, 1000])
+def test_views_of_device_arrays_and_empty_arrays() -> None:
+    there = cuda.to_device(np.arange(100, dtype=np.float32))
+    assert np.array_equal(half(there[::2], there[1::2]), np.arange(0, 100, 2) * 1.5 + 0.5)
+    assert half(there[:0], 1).shape == (0,)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 8, 129])
 @pytest.mark.parametrize("where", [np.asarray, cuda.to_device])
 def test_reduce_gives_one_number(size: int, where: Callable) -> None:
-    largest = cuda.vectorize(["int32(int32, int32)"])(larger)
+    largest = cuda.vectorize(["int32(int32, int32)"])(lambda a, b: max(a, b))
     assert largest.reduce(where(RNG.permutation(size).astype(np.int32))) == size - 1
-
-
-def larger(a, b):
-    return max(a, b)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_generalized_ufunc_gets_matrices(dtype: type) -> None:
     a, b = numbers((6, 3, 4), dtype), numbers((6, 4, 5), dtype)
     assert np.array_equal(matmul(a, b), a @ b)
-    assert np.array_equal(matmul(a, b[0]), a @ b[0])
     assert np.array_equal(matmul(a.reshape(2, 3, 3, 4), b[0]), (a @ b[0]).reshape(2, 3, 3, 5))
-    there = matmul(cuda.to_device(a), b)
-    assert type(there) is DeviceArray
-    assert np.array_equal(there, a @ b)
+    assert_same(matmul(cuda.to_device(a), b), a @ b, DeviceArray)
     out = np.zeros((6, 3, 5), dtype)
     matmul(a, b, out=out)
     assert np.array_equal(out, a @ b)
@@ -150,10 +142,8 @@ def test_numbas_own_decorators_need_no_gpu_either(block: Callable) -> None:
     with block():
         made = numba.vectorize(SIGNATURES, target="cuda")(plus_half)
         general = numba.guvectorize(MATRICES, LAYOUT, target="cuda")(multiplied)
-        assert np.array_equal(made(a, a), a + a / 2)
         assert np.array_equal(general(a.reshape(8, 5), a.reshape(5, 8)), square)
-    assert made.__name__ == "plus_half"
-    assert half.__name__ == "plus_half"
+    assert made.__name__ == half.__name__ == "plus_half"
     assert np.array_equal(made(a, a), a + a / 2)
     assert {kind.add.__module__ for kind in NUMBAS} == {"numba.cuda.deviceufunc"}
 
@@ -174,7 +164,7 @@ def test_a_fault_in_the_function_is_a_finding_with_its_line() -> None:
 
 def test_a_result_in_the_place_of_another_argument_is_a_race() -> None:
     there = cuda.to_device(np.arange(100, dtype=np.float32))
-    with pytest.raises(SimtError, match=r"race: .* writes out\[0\], which thread 1 read \(a0\[i\]"):
+    with pytest.raises(SimtError, match=r"race: .* writes out\[0\], which thread 1 read"):
         half(there[:-1], there[1:], out=there[1:])
 
 
@@ -187,51 +177,29 @@ def test_ufuncs_of_one_name_have_kernels_of_their_own() -> None:
 
     one, two = make(1), make(2)
     assert [f(np.zeros(3, np.int32))[0] for f in (one, two, one)] == [1, 2, 1]
-    (_, first), (_, second) = (next(iter(f.functions.values())) for f in (one, two))
-    assert source_of(first.py_func).lines == source_of(second.py_func).lines
-
-
-SCALE = 2
-
-
-def scaled_by_global(a):
-    return SCALE * a
-
-
-def test_a_global_is_frozen_when_the_ufunc_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    double = cuda.vectorize(["int32(int32)"])(scaled_by_global)
-    monkeypatch.setattr(sys.modules[__name__], "SCALE", 3)
-    with pytest.raises(Unsupported, match="SCALE is 3, and was 2 when"):
-        double(np.ones(3, np.int32))
-
-
-def test_views_of_device_arrays_and_empty_arrays() -> None:
-    there = cuda.to_device(np.arange(100, dtype=np.float32))
-    assert np.array_equal(half(there[::2], there[1::2]), np.arange(0, 100, 2) * 1.5 + 0.5)
-    assert half(there[:0], 1).shape == (0,)
 
 
 A = np.zeros((6, 5), np.float32)
 REFUSED = {
     # Numba compares axes from the first, and would use a[0][0] for all items.
-    "half(A, A[0])": "the arguments' shapes are (6, 5), (5,), which Numba's ufuncs for CUDA get",
-    "half(A.astype(int), A)": "No matching version",
-    "half(A)": "plus_half takes 3 arguments (a0, a1, out); it got 2",
-    "cuda.vectorize(['(f4,)'])(scaled)": "doesn't support the signature (f4,) in @vectorize",
-    "cuda.vectorize(['f4(f4)'])(len)": "function is of type builtin_function_or_method",
-    "cuda.vectorize(['f4(f4)'])(lambda x: x)": "The source of <lambda> cannot be read",
-    "cuda.guvectorize(['void(f4[:], f4)'], '(n)->()')(scaled)": "must have the arrays of (n)->()",
-    "cuda.guvectorize(['void(f4[:])'], '(n)->()')(scaled)": "must have the arrays of (n)->()",
-    "cuda.guvectorize(['f4(f4[:], f4[:])'], '(n)->()')(scaled)": "and no result",
-    "cuda.guvectorize(['void(f4[:], f4[:,:])'], '(n)->(n)')(scaled)": "the arrays of (n)->(n)",
-    "matmul(A, A.T.copy(), out=cuda.device_array((6, 6)))": "a GPU would misread their bytes",
+    "half(A, A[0])": (ValueError, "shapes are (6, 5), (5,)"),
+    "half(A.astype(int), A)": (TypeError, "No matching version"),
+    "half(A)": (TypeError, "plus_half takes 3 arguments (a0, a1, out); it got 2"),
+    "cuda.vectorize(['(f4,)'])(scaled)": (Unsupported, "the signature (f4,) in @vectorize"),
+    "cuda.vectorize(['f4(f4)'])(len)": (TypeError, "function is of type builtin"),
+    "cuda.vectorize(['f4(f4)'])(lambda x: x)": (Unsupported, "The source of <lambda>"),
+    "cuda.guvectorize(['void(f4[:], f4)'], '(n)->()')(scaled)": (TypeError, "(n)->()"),
+    "cuda.guvectorize(['void(f4[:])'], '(n)->()')(scaled)": (TypeError, "(n)->()"),
+    "cuda.guvectorize(['f4(f4[:], f4[:])'], '(n)->()')(scaled)": (TypeError, "no result"),
+    "cuda.guvectorize(['void(f4[:], f4[:,:])'], '(n)->(n)')(scaled)": (TypeError, "(n)->(n)"),
+    "matmul(A, A.T.copy(), out=cuda.device_array((6, 6)))": (TypeError, "misread their bytes"),
 }
 
 
-@pytest.mark.parametrize(("expression", "words"), REFUSED.items())
-def test_what_a_ufunc_cannot_do_is_named(expression: str, words: str) -> None:
-    errors = KeyError, TypeError, Unsupported, ValueError
-    with pytest.raises(errors, match=re.escape(words)):
+@pytest.mark.parametrize("expression", REFUSED)
+def test_what_a_ufunc_cannot_do_is_named(expression: str) -> None:
+    error, words = REFUSED[expression]
+    with pytest.raises(error, match=re.escape(words)):
         eval(expression)
 
 
@@ -246,11 +214,6 @@ def test_numba_repeats_an_array_along_wrong_axes() -> None:
 
 def test_a_signature_decides_what_the_function_computes_with() -> None:
     """The result is cut to the declared type."""
-    cut = cuda.vectorize([int32(float32)])(tripled)
+    cut = cuda.vectorize([int32(float32)])(lambda a: 3 * a)
     a = np.array([1.5, -1.5, 2**24 + 2], np.float32)
-    assert cut(a).dtype == np.int32
-    assert np.array_equal(cut(a), [4, -4, 3 * (2**24 + 2)])
-
-
-def tripled(a):
-    return 3 * a
+    assert_same(cut(a), np.array([4, -4, 3 * (2**24 + 2)], np.int32), np.ndarray)
