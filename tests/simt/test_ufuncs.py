@@ -162,12 +162,6 @@ def test_a_fault_in_the_function_is_a_finding_with_its_line() -> None:
     assert finding.site.file == __file__
 
 
-def test_a_result_in_the_place_of_another_argument_is_a_race() -> None:
-    there = cuda.to_device(np.arange(100, dtype=np.float32))
-    with pytest.raises(SimtError, match=r"race: .* writes out\[0\], which thread 1 read"):
-        half(there[:-1], there[1:], out=there[1:])
-
-
 def test_ufuncs_of_one_name_have_kernels_of_their_own() -> None:
     def make(number: int) -> Callable:
         def added(a):
@@ -177,6 +171,16 @@ def test_ufuncs_of_one_name_have_kernels_of_their_own() -> None:
 
     one, two = make(1), make(2)
     assert [f(np.zeros(3, np.int32))[0] for f in (one, two, one)] == [1, 2, 1]
+
+
+SCALE = 2
+
+
+def test_a_global_is_frozen_when_the_ufunc_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    double = cuda.vectorize(["int32(int32)"])(lambda a: SCALE * a)
+    monkeypatch.setitem(globals(), "SCALE", 3)
+    with pytest.raises(Unsupported, match="SCALE is 3, and was 2 when"):
+        double(np.ones(3, np.int32))
 
 
 A = np.zeros((6, 5), np.float32)
