@@ -14,7 +14,6 @@ from simt.host import simulated
 from simt.private_names import CUDAGUFuncVectorize, CUDAUFuncMechanism, CUDAVectorize
 from simt.ufuncs import Call
 
-
 NUMBAS = CUDAVectorize, CUDAGUFuncVectorize
 RNG = np.random.default_rng(0)
 TYPES = np.float32, np.float64, np.int32
