@@ -18,10 +18,7 @@ class TooLarge(Exception):
 @cuda.jit(device=True)
 def small(x):
     if x > 5:
-        raise TooLarge(
-            "above",
-            5,
-        )
+        raise TooLarge("above", 5)
     return x
 
 
@@ -33,7 +30,7 @@ def careful(a, out):
     out[i] = small(a[i])
 
 
-@pytest.mark.parametrize("order", ["together", "forward", "reverse"])
+@pytest.mark.parametrize("order", ["together", "reverse"])
 def test_raise_is_an_error_that_names_the_thread_and_the_line(order: str) -> None:
     a, out = np.arange(64) % 6, np.zeros(64)
     assert launch(careful, 2, 32, a, out, order=order).clean
@@ -44,18 +41,6 @@ def test_raise_is_an_error_that_names_the_thread_and_the_line(order: str) -> Non
     a[40] = -1
     with pytest.raises(ValueError, match=r"(?s)^\nthread 8 of thread block 1 .* in careful:"):
         launch(careful, 2, 32, a, out, order=order)
-
-
-def test_raise_needs_the_name_of_an_error_and_constants() -> None:
-    dynamic = "t", "'x %d' % t", "out", "f'{t}'", "*SIZES", "why=1"
-    for text in ("raise", "raise out", "raise ValueError from out"):
-        with pytest.raises(Unsupported, match=text):
-            launch(kernel("out", text), 1, 1, np.zeros(1))
-    for text in dynamic:
-        with pytest.raises(Unsupported, match="an error takes constants alone, and none by name"):
-            launch(kernel("out", f"raise ValueError({text})", SIZES=(1, 2)), 1, 1, np.zeros(1))
-    with pytest.raises(Unsupported, match="nothing is not defined"):
-        launch(kernel("out", "if out[0]:\n    raise ValueError(nothing)"), 1, 1, np.zeros(1))
 
 
 class Odd(Exception):
@@ -80,84 +65,78 @@ def test_an_error_gets_the_arguments_that_the_kernel_gives_it() -> None:
 
 
 REFUSED = {
-    "out[0] = a[::2].reshape(2)[0]": "reshape needs a contiguous array",
+    # raise
+    "raise": "raise",
+    "raise ValueError from out": "raise ValueError from out",
+    **{
+        f"raise ValueError({text})": "takes constants alone, and none by name"
+        for text in ("t", "out", "f'{t}'", "*out", "why=1")
+    },
+    "if out[0]:\n    raise ValueError(nothing)": "nothing is not defined",
+    # reshape and view
+    "out[0] = a[::2].reshape(2)[0]": "needs a contiguous array",
     "out[0] = a[t:].reshape(2)[0]": "of one shape in all lanes",
-    "out[0] = cuda.local.array(4, np.int32).view(np.int64)[0]": "t support view on a local array",
-    "out[0] = a.reshape(3)[0]": r"a has 4 items, so its shape can't become \(3,\)",
-    "out[0] = a.reshape(-1, -1)[0, 0]": "can't become",
+    "out[0] = cuda.local.array(4, np.int32).view(np.int64)[0]": "view on a local array",
     "out[0] = a.reshape(0, -1)[0, 0]": "can't become",
-    "out[0] = a.reshape(t)[0]": "reshape takes whole numbers",
-    "out[0] = a.reshape(2.0)[0]": "reshape takes whole numbers",
+    "out[0] = a.reshape(t)[0]": "takes whole numbers",
+    "out[0] = a.reshape(2.0)[0]": "takes whole numbers",
     "out[0] = t.reshape(1)[0]": "only an array has reshape",
     "out[0] = a[1:].view(np.int64)[0]": "begins or ends inside an item of int64",
     "out[0] = a[:3].view(np.int64)[0]": "begins or ends inside an item of int64",
-    "out[0] = a[0].view(np.int64)": "a int32 has 4 bytes, so it can't be viewed as int64, which",
-    "out[0] = a.view(np.int64, 3)[0]": r"a.view takes \(dtype\)",
-    "out[0] = a.nothing()": r"the simulator does not know a.nothing\(\)",
-    "out[0] = a.nothing": "the simulator does not know the attribute .nothing",
+    "out[0] = a[0].view(np.int64)": "int32 has 4 bytes",
+    "out[0] = a.view(np.int64, 3)[0]": r"takes \(dtype\)",
+    # methods, attributes and arguments
+    "out[0] = a.nothing()": r"does not know a.nothing\(\)",
     "out[0] = t.shape[0]": "only an array has .shape",
-    "out[0] = tuple(a)[0]": r"the simulator knows tuple\(...\) of a tuple",
-    "out[0] = cuda.float2(1, 2, 3).x": "cuda.float32x2 takes 2 numbers, not 3",
+    "out[0] = a.dtype(1)": "does not know a.dtype",
+    "out[0] = tuple(a)[0]": r"knows tuple\(...\) of a tuple",
+    "out[0] = cuda.float2(1, 2, 3).x": "takes 2 numbers, not 3",
     "out[0] = cuda.float3(cuda.int2(1, 2), 3, 4).x": "is not a number",
-    "out[0] = cuda.float2(1, 2).z": "the simulator does not know the attribute .z",
+    "out[0] = cuda.float2(1, 2).z": "does not know the attribute .z",
     "t.sync()": r"only cuda.cg.this_grid\(\) has sync",
     "out[t:] = cuda.cg.this_grid()": "the grid is not a number",
-    "out[0] = (cuda.float2(1, 2) if t else cuda.int2(1, 2)).x": "is not a number",
-}
-
-
-WORDS = {
-    "cuda.atomic.compare_and_swap(a, 0, 1, 2)": r"_swap takes \(array, expected, value\)",
-    "out[0] = cuda.atomic.add(a, 0, 1, True)": r"cuda.atomic.add takes \(array, index, value\)",
-    "out[0] = LANE": "Numba knows LANE only by its whole name, cuda.laneid",
-    "cuda.nanosleep()": r"cuda.nanosleep takes \(nanoseconds\)",
-    "s = cuda.local.array(4, np.int32, 16, 2)": "an array takes shape, dtype and an alignment",
-    "for i, x in enumerate(a, start=1): out[0] = i": "only device functions take arguments by name",
-    "out[0] = float('one')": "could not convert string to float: 'one'",
+    "cuda.atomic.compare_and_swap(a, 0, 1, 2)": r"takes \(array, expected, value\)",
+    "out[0] = LANE": "cuda.laneid",
+    "out[0] = cuda.local.array(4, np.int32, 16, 2)[0]": "shape, dtype and an alignment",
+    "for i, x in enumerate(a, start=1): out[0] = i": "only device functions take .* by name",
+    "out[0] = float('one')": "'one'",
     "out[0] = len([1, 2])": "does not know a list",
-    "x = a.shape[t:]": "of a tuple, only a slice between constants can be taken",
+    "x = a.shape[t:]": "only a slice between constants",
     "x, y, z = a": "needs 3 values",
     "if not a: out[0] = 1": "the array a is not a number",
-    "out[0] = a.dtype(1)": "the simulator does not know a.dtype",
-    "out[0] = cuda.fp16.hsin(t, t)": "cuda.fp16 was given 2 numbers, not 1",
-    "out[0] = np.exp(t)": "Numba doesn't compile np.exp for numbers: write math.exp",
-    "out[0] = np.sin(t, out)": "sin was given 2 numbers, and takes 1",
-    "x = np.empty(10, np.int64)": "the simulator does not know np.empty",
-    "out[0] = np.maximum(np.float16(t), 1)": "for float32 and float64, not for float16",
-}
-REFUSED |= WORDS
-PARTS = (
-    *("out[0] = v[0]", "out[0] = v[t]", "w = v[:1]", "x, y = v", "out[0] = len(v)", "w = tuple(v)"),
-    *("for e in v: out[0] = e", "for i, e in enumerate(v): out[0] = e", "out[:2] = v"),
-    *("if t in v: out[0] = 1", "print(v)", "out[0] = a.reshape(2, 2)[v]"),
-)
-ONLY_FIELDS = r"cuda.int32x2 isn't a tuple: it has only .x, .y\n"
-REFUSED |= {f"v = cuda.int2(1, t)\n{text}": ONLY_FIELDS for text in PARTS}
-STORED = {
-    "a[:] = a[::-1]": "only numbers can be stored, one or a tuple: to copy an array takes a loop",
+    "out[0] = cuda.fp16.hsin(t, t)": "2 numbers, not 1",
+    "out[0] = np.exp(t)": "write math.exp",
+    "out[0] = np.sin(t, out)": "2 numbers, and takes 1",
+    "x = np.empty(10, np.int64)": "does not know np.empty",
+    "out[0] = np.maximum(np.float16(t), 1)": "not for float16",
+    # what can be stored
+    "a[:] = a[::-1]": "to copy an array takes a loop",
     "a[0] = 1, 2": "only a number can be stored",
     "a[:2] = 1, 2, 3": r"a\[:\] has 2 items, and the tuple 3",
-    "a[:2] = 1, 2.5": "Numba stores a tuple only if its numbers have one type",
-    "a[:2] = (1, 2), (3, 4)": "a tuple of numbers can only be stored in a slice with one axis",
-}
-REFUSED |= STORED
-INSIDE = {
-    "def f(x): return x\nout[t] = f(x=t)": "Numba ignores names of arguments here",
-    "if t:\n  def f(): return 1\nelse:\n  def f(): return 2": "f, which is defined more than once",
-    "f = 1\nf = lambda x: x": "f, which is defined more than once",
+    "a[:2] = 1, 2.5": "only if its numbers have one type",
+    "a[:2] = (1, 2), (3, 4)": "in a slice with one axis",
+    # functions inside
+    "def f(x): return x\nout[t] = f(x=t)": "ignores names of arguments",
+    "if t:\n  def f(): return 1\nelse:\n  def f(): return 2": "defined more than once",
+    "f = 1\nf = lambda x: x": "defined more than once",
     "def f(x):\n    return (lambda y: y)(x)": "a function inside f",
     "def f(x, y=t): return x": "a default of f that isn't a constant",
-    "def f(): return 1\ndef g(): return f()\nout[t] = g()": r"the simulator does not know f\(\)",
-    "def f(x): return f(x - 1)\nout[t] = f(t)": r"the simulator does not know f\(x - 1\)",
-    "def f(): return 1\ng = f": "f, a function inside, can only be called",
+    "def f(): return 1\ndef g(): return f()\nout[t] = g()": r"does not know f\(\)",
+    "def f(): return 1\ng = f": "can only be called",
     "n = 1\ndef f():\n    nonlocal n\n    n = 2\nf()": "does not know `nonlocal`",
     "def f():\n    s = cuda.local.array(M, np.int32)\nM = 4\nf()": "does not know M, the shape",
-    "def f(j): return a[j]": "f uses the variable a, but is never called, which Numba refuses",
+    "def f(j): return a[j]": "uses the variable a, but is never called",
     "M = t\ndef f():\n    s = cuda.local.array(M, np.int32)\nf()": "does not know M, the shape",
     "def f(a):\n    s = cuda.local.array(2, a.dtype)\nf(out)": "does not know a.dtype, the dtype",
     "def f():\n    N = 4\nf()\ns = cuda.local.array(M, np.int32)": "M is not defined",
 }
-REFUSED |= INSIDE
+PARTS = (
+    *("out[0] = v[t]", "w = v[:1]", "x, y = v", "out[0] = len(v)", "w = tuple(v)"),
+    *("for e in v: out[0] = e", "for i, e in enumerate(v): out[0] = e", "out[:2] = v"),
+    *("if t in v: out[0] = 1", "print(v)", "out[0] = a.reshape(2, 2)[v]"),
+)
+ONLY_FIELDS = "cuda.int32x2 isn't a tuple"
+REFUSED |= {f"v = cuda.int2(1, t)\n{text}": ONLY_FIELDS for text in PARTS}
 
 
 @pytest.mark.parametrize("text", REFUSED)
@@ -178,16 +157,13 @@ def test_a_function_inside_knows_the_constants_and_types_around_it() -> None:
             own[1, last] = x / 3
             return own[1, 2] + kind(x * 100) + get(a, x)
 
+        never_called = lambda j: last + N + j
         out[t] = f(t)
     """
     out, a = np.zeros(8), np.arange(8, dtype=np.float32) * 1000
     launch(kernel("out, a", body, SIZES=(2, 3)), 1, 8, out, a)
     thirds = (np.arange(8) / 3).astype(np.float32)
     np.testing.assert_array_equal(out, thirds + (np.arange(8) * 100).astype(np.int8) + a)
-
-
-def test_a_function_inside_that_is_never_called_may_use_constants() -> None:
-    launch(kernel("out", "n = 3\nf = lambda j: n + N + j\nout[t] = 1"), 1, 32, np.zeros(32))
 
 
 def test_a_tuple_may_hold_vectors_and_have_a_field_named_dtype() -> None:
@@ -208,23 +184,17 @@ def test_arrays_in_a_tuple_are_written_and_restored_like_others() -> None:
     np.testing.assert_array_equal(a, 2)
 
 
-def test_a_grid_that_waits_must_fit_on_a_gpu() -> None:
+def test_a_grid_that_waits_fits_on_a_gpu_and_is_traced_and_counted_across_the_waits() -> None:
     waits = kernel("", "cuda.cg.this_grid().sync()")
     assert launch(waits, 132, 1024, checks=()).clean
-    with pytest.raises(ValueError, match="at once; an H100 SXM has room for 264 of this size"):
+    with pytest.raises(ValueError, match="has room for 264"):
         launch(waits, 265, 1024)
-
-
-def test_a_trace_of_several_thread_blocks_that_wait() -> None:
-    waits = kernel("a", "cuda.cg.this_grid().sync()\na[cuda.grid(1)] = t")
-    trace = launch(waits, 4, 32, np.zeros(128), trace="all").trace
+    writes = kernel("a", "cuda.cg.this_grid().sync()\na[cuda.grid(1)] = t")
+    trace = launch(writes, 4, 32, np.zeros(128), trace="all").trace
     assert len(trace.only(kind="write", block=2)) == 32
-
-
-def test_endless_turns_are_counted_across_the_waits() -> None:
-    waits = kernel("a", "while a[0] == 0:\n    cuda.cg.this_grid().sync()")
+    endless = kernel("a", "while a[0] == 0:\n    cuda.cg.this_grid().sync()")
     with pytest.raises(RuntimeError, match="50 loop turns"):
-        launch(waits, 2, 32, np.zeros(1), max_turns=50)
+        launch(endless, 2, 32, np.zeros(1), max_turns=50)
 
 
 doubled = cuda.jit(device=True)(
@@ -239,7 +209,7 @@ def test_a_lambda_is_a_device_function() -> None:
     out, a = np.zeros(32), np.arange(32, dtype=np.float64)
     assert launch(kernel("out, a", text, doubled=doubled, added=added), 1, 32, out, a).clean
     np.testing.assert_array_equal(out, np.where(a > 3, 2 * a, -a) + 1 + a + 3)
-    with pytest.raises(Unsupported, match="it must be the only lambda that begins on its line"):
+    with pytest.raises(Unsupported, match="the only lambda"):
         launch(kernel("out", "out[t] = second(t)", second=second), 1, 1, out)
 
 
@@ -257,8 +227,8 @@ def test_in_is_not_copied_back_and_out_holds_nothing_yet() -> None:
         launch(counts, 1, 32, cuda.Out(out))
 
 
-@pytest.mark.parametrize("old", [(0,), (4, 0), (1, 8, 1, 3, 1), (24,), (2, 12)])
-@pytest.mark.parametrize("new", [(-1,), (0, 2), (4, -1), (8, 1, 3), (2, 3, 4), (5, 5), (7,)])
+@pytest.mark.parametrize("old", [(0,), (4, 0), (1, 8, 1, 3, 1), (24,)])
+@pytest.mark.parametrize("new", [(-1,), (0, 2), (4, -1), (8, 1, 3), (5, 5), (7,), (-1, -1)])
 def test_reshape_takes_the_shapes_that_numpys_takes(old: tuple[int, ...], new: tuple) -> None:
     """An axis of one item may have any stride."""
     a = np.arange(math.prod(old), dtype=np.float64).reshape(old)
@@ -279,18 +249,20 @@ def test_reshape_takes_the_shapes_that_numpys_takes(old: tuple[int, ...], new: t
 
 
 LONG_LOOPS = {
-    "a function inside": "def count():\n    while a[0] < 20_000:\n        ADD\ncount()",
-    "a condition inside": "def low():\n    return a[0] < 20_000\nwhile low():\n    ADD",
-    "a tuple": "p = a, t\nwhile p[0][0] < 20_000:\n    cuda.atomic.add(p[0], 0, 1)",
-    "a view": "while a.view(np.uint32)[0] < 20_000:\n    ADD",
+    "a function inside": "def count():\n    while a[0] < 400:\n        ADD\ncount()",
+    "a condition inside": "def low():\n    return a[0] < 400\nwhile low():\n    ADD",
+    "a tuple": "p = a, t\nwhile p[0][0] < 400:\n    cuda.atomic.add(p[0], 0, 1)",
+    "a view": "while a.view(np.uint32)[0] < 400:\n    ADD",
+    "a field": "r = b[0]\nwhile r.n < 400:\n    cuda.atomic.add(b.n, 0, 1)\na[0] = r.n",
 }
 
 
 @pytest.mark.parametrize("name", LONG_LOOPS)
-def test_a_long_loop_is_not_endless(name: str) -> None:
+def test_a_long_loop_is_not_endless(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simt.statements.LOOK_EVERY", 97)
     text, a = LONG_LOOPS[name].replace("ADD", "cuda.atomic.add(a, 0, 1)"), np.zeros(1, np.int32)
-    assert launch(kernel("a", text), 1, 1, a, checks=()).clean
-    assert a[0] == 20_000
+    launch(kernel("a, b", text), 1, 1, a, np.zeros(1, [("n", np.int32)]), checks=())
+    assert a[0] == 400
 
 
 def test_a_snapshot_keeps_a_variable_that_a_function_inside_reads() -> None:
