@@ -3,10 +3,9 @@
 A device array is compiled in as an address, and a host array as a copy."""
 
 import linecache
-from collections.abc import Callable
 from gc import collect
 from hashlib import sha256
-from itertools import product
+from importlib.util import find_spec
 from weakref import ref
 
 import numpy as np
@@ -20,44 +19,34 @@ NEXT = "@cuda.jit(device=True)\ndef next(x):\n    return x + 1"
 NEXT_BUT_ONE = f"{NEXT}\n@cuda.jit(device=True)\ndef next_but_one(x):\n    return next(next(x))"
 PLUS_N = "N = 1\n@cuda.jit(device=True)\ndef plus_n(x):\n    return x + N"
 STEP = "@cuda.jit(device=True)\ndef stepped(x, step=1):\n    return x + step"
+ARRAYS = "W = (np.arange(3), np.arange(5))"
 TYPED = '@cuda.jit("float64(float64)", device=True)\ndef typed(x):\n    return x + 0.1'
-OLD = "a GPU would still use the old one. Define"
 
 # a cell, an expression of a kernel, another cell, what a launch says after it, and the value that
-# a new kernel has
+# a new kernel has; None: a device function that uses it has to be defined anew, too
 CHANGES = {
-    "a number": ("N = 4", "N", "N = 9", "N is 9, and was 4", 9),
-    "its type": ("N = 4", "7 / N", "N = 4.5", "N is 4.5, and was 4", 7 / 4.5),
+    "a number": ("N = 4", "N", "N = 9", "N is 9, and was 4 when", 9),
+    "its type": ("N = 4", "7 / N", "N = 4.5", "N is 4.5, and was 4 when", 7 / 4.5),
     "a NumPy scalar": ("N = np.int32(4)", "N", "N = np.int32(9)", "was np.int32(4)", 9),
+    "a complex number": ("N = 4j", "abs(N)", "N = 9j", "N is 9j, and was 4j", 9),
     "a tuple": ("N = (4, 5)", "N[1]", "N = (4, 6)", "N is (4, 6), and was (4, 5)", 6),
     "a member": (ATTRIBUTES, "config.N", "config.N = 9", "config.N is 9, and was 4", 9),
     "an enumeration": (COLOURS, "Colour.RED", COLOURS.replace("4", "9"), "Colour.RED is 9", 9),
     "a type": ("T = np.float32", "T(0.1)", "T = float64", "T is float64, and was float32", 0.1),
-    "a device function": (
-        NEXT, "next(1)", NEXT.replace("+ 1", "+ 8"), f"next has changed since kernel.*{OLD} the", 9,
-    ),
-    "a default": (STEP, "stepped(1)", STEP.replace("=1", "=8"), "stepped has changed since", 9),
+    "a device function": (NEXT, "next(1)", NEXT.replace("+ 1", "+ 8"), "next has changed", 9),
+    "a default": (STEP, "stepped(1)", STEP.replace("=1", "=8"), "stepped has changed", 9),
     "a signature": (TYPED, "typed(0.1)", TYPED.replace("64", "32"), "typed has", np.float32(0.2)),
-    "an array in a tuple": (
-        "W = (np.arange(3), np.arange(4))", "W[1][3]", "W = (np.arange(3), 3 * np.arange(4))",
-        f"W has changed since kernel.*{OLD}", 9,
+    "an array in a tuple": (ARRAYS, "W[1][3]", f"{ARRAYS}\nW[1][3] = 9", "W has changed", 9),
+    "a number in a function": (PLUS_N, "plus_n(1)", "N = 8", "Define plus_n and the kernel", None),
+    "a function in a function": (
+        *(NEXT_BUT_ONE, "next_but_one(1)", NEXT.replace("+ 1", "+ 4")),
+        *("Define next_but_one and the kernel", None),
     ),
-}  # fmt: skip
-# The same, of what a device function uses: it has to be defined anew, too.
-NESTED_CHANGES = {
-    "a number": (PLUS_N, "plus_n(1)", "N = 8", "N is 8, and was 1.*Define plus_n and the kernel"),
-    "a function": (
-        NEXT_BUT_ONE, "next_but_one(1)", NEXT.replace("+ 1", "+ 4"),
-        f"next has changed since.*{OLD} next_but_one and the kernel again",
-    ),
-}  # fmt: skip
+}
 LAUNCHED = "kernel was first launched with arguments of these types"
 DECORATED = "kernel was decorated with its signature"
 MOMENTS = {LAUNCHED: "@cuda.jit", DECORATED: '@cuda.jit("void(float64[:])")'}
-BOTH = [
-    pytest.param(moment, *change[:4], id=f"{name}, {moment}")
-    for moment, (name, change) in product(MOMENTS, [*CHANGES.items(), *NESTED_CHANGES.items()])
-]
+at_each_moment = pytest.mark.parametrize("moment", MOMENTS)
 
 
 class Notebook(dict):
@@ -91,45 +80,24 @@ def compiled(cell: str, expression: str, moment: str) -> Notebook:
     return notebook
 
 
-@pytest.mark.parametrize(("moment", "cell", "expression", "changed", "words"), BOTH)
-def test_a_change_of_what_is_compiled_in_is_refused(
-    moment: str, cell: str, expression: str, changed: str, words: str
-) -> None:
+@at_each_moment
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_what_is_compiled_in_is_refused(name: str, moment: str) -> None:
+    cell, expression, changed, words, new = CHANGES[name]
     notebook = compiled(cell, expression, moment)
     notebook.run(changed)
     with pytest.raises(Unsupported) as caught:
         notebook.launched()
-    for part in (*words.split(".*"), moment):
-        assert part in str(caught.value)
-
-
-@pytest.mark.parametrize(("moment", "cell", "expression", "changed", "words"), BOTH)
-def test_a_cell_that_is_run_again_unchanged_is_no_change(
-    moment: str, cell: str, expression: str, changed: str, words: str
-) -> None:
-    notebook = compiled(cell, expression, moment)
-    before = notebook.launched()
-    notebook.run(f"# a comment, which moves the lines\n{cell}")
-    assert notebook.launched() == before
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_kernel_that_is_defined_after_a_change_has_the_new_value(change: tuple) -> None:
-    cell, expression, changed, _, new = change
-    notebook = compiled(cell, expression, LAUNCHED)
+    assert words in str(caught.value)
+    assert moment in str(caught.value)
+    notebook.run(f"# the old cell again, with a comment that moves its lines\n{cell}")
+    assert notebook.launched() == compiled(cell, expression, moment).launched()
     notebook.run(changed)
     notebook.define_kernel(expression)
-    assert notebook.launched() == new
-
-
-@pytest.mark.parametrize("change", NESTED_CHANGES.values(), ids=NESTED_CHANGES)
-def test_a_device_function_keeps_what_it_was_compiled_with(change: tuple) -> None:
-    """Numba compiles it once, whichever kernel calls it."""
-    cell, expression, changed, words = change
-    notebook = compiled(cell, expression, LAUNCHED)
-    notebook.run(changed)
-    notebook.define_kernel(expression)
-    with pytest.raises(Unsupported, match=words.split(".*")[0]):
+    if new is not None:
+        assert notebook.launched() == new
+        return
+    with pytest.raises(Unsupported, match="was first called, by kernel"):
         notebook.launched()
 
 
@@ -138,52 +106,38 @@ def test_a_device_function_with_a_signature_is_frozen_when_it_is_decorated() -> 
     notebook.run(PLUS_N.replace("device", '"int64(int64)", device'))
     notebook.run("N = 8")
     notebook.define_kernel("plus_n(1)")
-    with pytest.raises(Unsupported, match="N is 8, and was 1 when plus_n was decorated with its"):
+    with pytest.raises(Unsupported, match="N is 8, and was 1 when plus_n was decorated"):
         notebook.launched()
 
 
 def test_a_variable_of_the_enclosing_function_is_frozen() -> None:
-    def closure() -> tuple[Callable, Callable]:
-        n = 4
+    n = 4
 
-        @cuda.jit
-        def kernel(out):
-            out[0] = n
+    @cuda.jit
+    def kernel(out):
+        out[0] = n
 
-        def change() -> None:
-            nonlocal n
-            n = 9
-
-        return kernel, change
-
-    kernel, change = closure()
     kernel[1, 1](np.zeros(1))
-    change()
+    n = 9
     with pytest.raises(Unsupported, match="n is 9, and was 4 when kernel was first launched"):
         kernel[1, 1](np.zeros(1))
 
 
-def test_what_the_kernel_does_not_use_may_change() -> None:
+def test_what_compiles_to_the_same_and_what_the_kernel_does_not_use_may_change() -> None:
     notebook = compiled(ATTRIBUTES, "config.N", DECORATED)
-    notebook.run("config.M = 9\nM = 9")
+    notebook.run("config.M = 9\nM = 9\nconfig.N = np.int64(4)")
     assert notebook.launched() == 4
 
 
 def test_another_kernel_of_the_same_function_is_compiled_anew() -> None:
-    notebook = Notebook()
-    notebook.run("N = 4\ndef function(out):\n    out[0] = N\nkernel = cuda.jit(function)")
-    assert notebook.launched() == 4
-    notebook.run("N = 9\nkernel = cuda.jit(function)")
-    assert notebook.launched() == 9
-
-
-@pytest.mark.needs("numba-cuda")
-def test_the_compiler_sees_what_a_new_kernel_of_the_same_function_sees() -> None:
+    """In the simulator, and by the compiler."""
     notebook = Notebook()
     notebook.run("def function(out):\n    out[0] = N")
     for number in (444, 999):
         notebook.run(f"N = {number}\nkernel = cuda.jit(function)")
-        assert f", {number};" in compile_ptx(notebook["kernel"], np.zeros(1, np.int64))
+        assert notebook.launched() == number
+        if find_spec("numba_cuda"):
+            assert f", {number};" in compile_ptx(notebook["kernel"], np.zeros(1, np.int64))
 
 
 def test_a_kernel_that_is_not_used_any_more_is_forgotten() -> None:
@@ -197,7 +151,7 @@ def test_a_kernel_that_is_not_used_any_more_is_forgotten() -> None:
 # Global arrays --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@at_each_moment
 @pytest.mark.parametrize("changed", ["W[1] = 9", "W = np.array([3, 9, 9])"])
 def test_a_host_array_keeps_what_it_held(moment: str, changed: str) -> None:
     notebook = compiled("W = np.arange(3)", "W[1]", moment)
@@ -213,7 +167,7 @@ def test_a_new_kernel_may_not_call_a_function_with_an_older_copy_of_an_array() -
     notebook.run("W[1] = 9")
     assert notebook.launched() == 1
     notebook.define_kernel("weight(1)")
-    with pytest.raises(Unsupported, match="W has changed since weight was first called, by kernel"):
+    with pytest.raises(Unsupported, match="W has changed since weight was first called"):
         notebook.launched()
 
 
@@ -237,15 +191,11 @@ def test_a_kernel_stores_into_a_global_device_array(body: str, grid: int, found:
     assert notebook["D"].copy_to_host().tolist() == found
 
 
-def test_a_launch_sees_what_a_global_device_array_holds_now() -> None:
-    notebook = compiled(ON_DEVICE, "D[1]", LAUNCHED)
+@at_each_moment
+def test_a_global_device_array_may_change_but_not_be_another(moment: str) -> None:
+    notebook = compiled(ON_DEVICE, "D[1]", moment)
     notebook.run("D[1] = 9")
     assert notebook.launched() == 9
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_another_global_device_array_is_refused(moment: str) -> None:
-    notebook = compiled(ON_DEVICE, "D[1]", moment)
     notebook.run(ON_DEVICE)
     with pytest.raises(Unsupported, match=f"D has changed since {moment}"):
         notebook.launched()
@@ -254,18 +204,12 @@ def test_another_global_device_array_is_refused(moment: str) -> None:
 def test_a_global_device_array_and_an_argument_may_share_memory() -> None:
     notebook = Notebook()
     notebook.run(f"{ON_DEVICE}\n{SHIFT}")
-    with pytest.raises(SimtError, match=r"race: .* writes out\[.\], which .* read \(D\[\(i \+ 1\)"):
+    with pytest.raises(SimtError, match=r"race: .* writes out\[.\], which .* read \(D\["):
         notebook["kernel"][1, 4](notebook["D"])
 
 
 def test_a_global_host_array_is_not_stored_into() -> None:
     notebook = Notebook()
     notebook.run("W = np.arange(3)\n@cuda.jit\ndef kernel(out):\n    W[0] = 1")
-    with pytest.raises(Unsupported, match="W is read-only: Numba doesn't store into it"):
+    with pytest.raises(Unsupported, match="W is read-only"):
         notebook.launched()
-
-
-def test_a_number_of_numpy_is_the_same_as_one_of_python() -> None:
-    notebook = compiled("N = 4", "N", LAUNCHED)
-    notebook.run("N = np.int64(4)")
-    assert notebook.launched() == 4
