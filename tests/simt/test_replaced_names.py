@@ -10,8 +10,6 @@ from unittest import mock
 import numpy as np
 import pytest
 from numba import cuda
-from numba.cuda import is_available
-from numba.cuda.cudadrv.error import CudaSupportError
 
 from simt import cuda as simt_cuda
 from simt import launch, simulate
@@ -34,20 +32,15 @@ def replaced() -> list[str]:
 # Run in a process of its own. Numba fills its tables when it first compiles something.
 IMPORT_ALL = """
 import os, pkgutil, signal, sys, warnings
-from importlib import import_module, util
+from contextlib import suppress
+from importlib import import_module
 
 import numba.cuda.dispatcher, numpy, pytest
-if util.find_spec("IPython"):
-    import IPython
-if util.find_spec("numba_cuda_mlir"):
-    import numba_cuda_mlir.cuda
+for other in ("IPython", "numba_cuda_mlir.cuda"):
+    with suppress(ImportError):
+        import_module(other)
 numba.njit("int64(int64)")(lambda x: x)
-NEEDS = {"microscope": "matplotlib", "notebooks": "IPython"}  # they come with extras
 ROOTS = ("numba", "numba_cuda", "numba_cuda_mlir", "numpy", "IPython", "pytest", "builtins", "sys")
-FILES = {
-    package: pkgutil.iter_modules(util.find_spec(package).submodule_search_locations)
-    for package in ("simt", "simt.ptx")
-}
 
 def objects():
     for name, module in [*sys.modules.items()]:
@@ -62,12 +55,12 @@ def settings():
     return [*warnings.filters], [*sys.path], dict(os.environ), handlers, str(numpy.geterr())
 
 before, settings_before = dict(objects()), settings()
-for package, files in FILES.items():
-    for file in files:
-        if util.find_spec(NEEDS.get(file.name, "simt")):
-            import_module(f"{package}.{file.name}")
+for package in ("simt", "simt.ptx"):
+    for file in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
+        with suppress(ImportError):  # of what comes with extras
+            import_module(file.name)
 after = dict(objects())
-print("imported", "simt.host" in sys.modules, len(before) > 10_000)
+print("imported", {"simt.host", "simt.ptx.machine"} <= {*sys.modules}, len(before) > 10_000)
 print("changed", [name for name, value in before.items() if after.get(name) is not value])
 print("settings", settings() == settings_before)
 """
@@ -81,19 +74,11 @@ def test_importing_changes_nothing_in_the_process() -> None:
 
 @pytest.mark.parametrize("block", [simulate, simulated])
 def test_a_block_puts_numbas_names_back_after_an_error_too(block: Callable) -> None:
-    seen = []
-
-    def nested() -> None:
-        with block():
-            seen.append(replaced())
-            with block(trace=0):
-                seen.append(replaced())
-            seen.append(replaced())
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        nested()
-    assert seen == [ALL, ALL, ALL]
+    with pytest.raises(ZeroDivisionError), block():  # noqa: PT012
+        with block(trace=0):
+            assert replaced() == ALL
+        assert replaced() == ALL
+        raise ZeroDivisionError
     assert replaced() == NONE
     assert innermost() == (None, {})
 
@@ -151,26 +136,13 @@ def test_a_kernel_with_a_signature_is_defined_in_a_block_and_launched_anywhere()
         kernel = cuda.jit(SIGNATURE)(leading_zeros)
         kernel[1, 1](OUT, 2**20)
         assert OUT == 11
-    launch(kernel, 1, 1, OUT, 2**20)
-    assert OUT == 11
-    with simulated():
-        kernel[1, 1](OUT, 2**21)
+    launch(kernel, 1, 1, OUT, 2**21)
     assert OUT == 10
     launch(leading_zeros, 1, 1, OUT, 2**20)  # a plain function has no signature
     assert OUT == 43
-
-
-def test_the_simulators_own_cuda_takes_signatures_and_leaves_numbas_alone() -> None:
-    kernel = simt_cuda.jit(SIGNATURE)(leading_zeros)
-    kernel[1, 1](OUT, 2**20)
+    simt_cuda.jit(SIGNATURE)(leading_zeros)[1, 1](OUT, 2**20)
     assert OUT == 11
     assert replaced() == NONE
-
-
-@pytest.mark.skipif(is_available(), reason="there is a GPU")
-def test_without_simulate_numba_says_that_there_is_no_gpu() -> None:
-    with pytest.raises(CudaSupportError, match="driver"):
-        cuda.jit(SIGNATURE)(leading_zeros)
 
 
 @pytest.mark.needs("numba-cuda")
@@ -188,7 +160,7 @@ def test_signatures_that_numba_compiled_before_simulate_count(listed: bool) -> N
     with simulate():
         kernel[1, 1](OUT, 2**20)
     assert OUT == 11
-    with pytest.raises(TypeError, match="its signature allows array"):
+    with pytest.raises(TypeError, match="its signature"):
         launch(kernel, 1, 1, np.zeros(1, np.float32), 1)
 
 
