@@ -82,16 +82,11 @@ def test_what_reaches_the_host_is_a_copy(copy: Callable) -> None:
 
 
 NOT_THERE = {
-    "there + 1": "a device array can't be computed with outside of kernels: copy_to_host() gives",
-    "2 * there": "can't be computed with",
-    "-there": "can't be computed with",
+    "there + 1": "can't be computed with outside of kernels",
     "there > 1": "can't be computed with",
-    "there.sum()": "a device array has no sum: copy_to_host() gives a NumPy array, which has it",
-    "there.astype(np.int32)": "has no astype",
-    "there.fill(0)": "has no fill",
+    "there.sum()": "a device array has no sum: copy_to_host() gives",
     "there.adn": "a device array has no adn",
     "there[there.copy_to_host() > 1]": "takes numbers and slices as an index, not array",
-    "there[[0, 1]]": "takes numbers and slices as an index, not [0, 1]",
     "there[:, None]": "takes numbers and slices as an index, not None",
     "there.reshape(10, 10).T.reshape(10, 10).transpose((1, 0, 2))": "don't match",
     "there.reshape(4, 25)[:, 0].ravel()": "isn't contiguous",
@@ -101,15 +96,14 @@ NOT_THERE = {
     "cuda.to_device(A[::2])": "obj isn't contiguous",
     "there[::2].copy_to_device(A[::2])": "the device array isn't contiguous",
     "np.asarray(there, copy=False)": "without a copy",
-    "cuda.as_cuda_array(A)": "obj is a ndarray, not on the device: use cuda.to_device",
+    "cuda.as_cuda_array(A)": "obj is a ndarray",
 }
 
 
-@pytest.mark.parametrize(("expression", "words"), NOT_THERE.items())
-def test_what_a_device_array_cannot_do_is_named(expression: str, words: str) -> None:
-    there = cuda.to_device(A)
-    errors = AttributeError, NotImplementedError, TypeError, ValueError
-    with pytest.raises(errors, match=re.escape(words)):
+@pytest.mark.parametrize("expression", NOT_THERE)
+def test_what_a_device_array_cannot_do_is_named(expression: str) -> None:
+    there, errors = cuda.to_device(A), (AttributeError, NotImplementedError, TypeError, ValueError)
+    with pytest.raises(errors, match=re.escape(NOT_THERE[expression])):
         eval(expression, {"there": there, "np": np, "cuda": cuda, "A": A})
 
 
@@ -141,16 +135,11 @@ def test_parts_and_views_of_a_device_array_share_its_numbers() -> None:
 
 def test_a_device_array_tells_others_where_it_is() -> None:
     there = cuda.to_device(A)
-    assert there[2:].__cuda_array_interface__ == {
-        "shape": (98,),
-        "strides": None,
-        "data": (there.device_ctypes_pointer.value + 8, False),
-        "typestr": "<f4",
-        "stream": None,
-        "version": 3,
-    }
     part = there[2:]
-    foreign = SimpleNamespace(__cuda_array_interface__=part.__cuda_array_interface__)
+    interface = part.__cuda_array_interface__
+    assert interface["data"] == (there.device_ctypes_pointer.value + 8, False)
+    assert (interface["shape"], interface["strides"], interface["typestr"]) == ((98,), None, "<f4")
+    foreign = SimpleNamespace(__cuda_array_interface__=interface)
     double_each[4, 32](foreign, cuda.to_device(A[:98]))
     assert cuda.as_cuda_array(foreign)[0] == there[2] == 0
     assert there[99] == 2 * 97
@@ -178,10 +167,9 @@ def test_memset_of_the_driver() -> None:
 @pytest.mark.parametrize("other", [A.astype(np.float64), A[:50]])  # another type or shape
 def test_a_copy_between_arrays_that_do_not_match_is_refused(other: np.ndarray) -> None:
     there, error = cuda.to_device(A), ValueError if other.dtype == A.dtype else TypeError
-    with pytest.raises(error, match="a copy needs the same type and shape"):
-        there.copy_to_host(other)
-    with pytest.raises(error, match="a copy needs the same type and shape"):
-        there.copy_to_device(other)
+    for copy in (there.copy_to_host, there.copy_to_device):
+        with pytest.raises(error, match="same type and shape"):
+            copy(other)
     assert np.array_equal(there, A)
 
 
@@ -191,9 +179,9 @@ def test_a_copy_looks_at_strides_and_not_at_axes_of_size_1() -> None:
     row.copy_to_device(-A)
     assert np.array_equal(row, -A[None])
     for there, target in ((row, np.zeros((200,), A.dtype)[::2]), (cuda.to_device(matrix), A + 0)):
-        with pytest.raises(ValueError, match="needs the same"):
+        with pytest.raises(ValueError, match="the same"):
             there.copy_to_host(target)
-    with pytest.raises(ValueError, match="a copy needs the same strides"):
+    with pytest.raises(ValueError, match="same strides"):
         cuda.to_device(A.reshape(10, 10)).copy_to_device(cuda.to_device(matrix))
     cuda.to_device(A.reshape(10, 10)).copy_to_device(matrix)  # Numba copies it on the host first
 
@@ -234,7 +222,7 @@ def test_hints_say_what_a_kernel_may_change() -> None:
     add[4, 32](cuda.InOut(out), 1)
     assert np.array_equal(a, A)
     assert np.array_equal(out, 2 * A + 1)
-    with pytest.raises(SimtError, match=r"reads a\[0\] in global memory, which was never written"):
+    with pytest.raises(SimtError, match=r"^init: .* reads a\[0\] in global memory"):
         add[4, 32](cuda.Out(out), 1)
 
 
@@ -300,8 +288,11 @@ def sure(a):
 def test_a_rewritten_assert(simulated_cuda):
     with pytest.raises(Exception, match="with PYTEST_DONT_REWRITE in the docstring"):
         sure[1, 2](np.arange(2))
-"""
 
+@pytest.mark.simulated_cuda("reverse")
+def test_an_option_without_its_name():
+    pass
+"""
 
 UNUSED = """
 import sys
@@ -323,12 +314,7 @@ def run_pytest(folder: Path, text: str) -> str:
 @pytest.mark.rest
 def test_pytest_users_have_a_marker_and_a_fixture(tmp_path: Path) -> None:
     said = run_pytest(tmp_path, TESTS)
-    assert "3 passed" in said, said
-
-
-@pytest.mark.rest
-def test_a_marker_with_an_option_without_its_name_is_refused(tmp_path: Path) -> None:
-    said = run_pytest(tmp_path, TESTS.replace('order="reverse", checks=()', '"reverse"'))
+    assert "3 passed, 1 error" in said, said
     assert "the marker is simulated_cuda('reverse'); it takes options by name" in said, said
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from simt import SimtError, Unsupported, launch
+from simt import Unsupported, launch
 from tests.simt.helpers import kernel
 
 
@@ -211,20 +211,6 @@ def test_a_lambda_is_a_device_function() -> None:
     np.testing.assert_array_equal(out, np.where(a > 3, 2 * a, -a) + 1 + a + 3)
     with pytest.raises(Unsupported, match="the only lambda"):
         launch(kernel("out", "out[t] = second(t)", second=second), 1, 1, out)
-
-
-def test_in_is_not_copied_back_and_out_holds_nothing_yet() -> None:
-    changes = kernel("out, a", "out[t] = a[t] + 1\na[t] = 7")
-    out, a = np.zeros(32), np.arange(32)
-    assert launch(changes, 1, 32, cuda.Out(out), cuda.In(a)).clean
-    np.testing.assert_array_equal(out, np.arange(32) + 1)
-    np.testing.assert_array_equal(a, np.arange(32))
-    launch(changes, 1, 32, out, cuda.InOut(a))
-    np.testing.assert_array_equal(a, 7)
-    counts = kernel("out", "out[t] += 1")
-    assert launch(counts, 1, 32, cuda.InOut(out)).clean
-    with pytest.raises(SimtError, match=r"^init: thread 0 .* reads out\[0\] in global memory"):
-        launch(counts, 1, 32, cuda.Out(out))
 
 
 @pytest.mark.parametrize("old", [(0,), (4, 0), (1, 8, 1, 3, 1), (24,)])
