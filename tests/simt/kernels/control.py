@@ -31,40 +31,20 @@ def each(answer, *draws):
     return example(2, 64, arguments, answers)
 
 
-@each(lambda x: next((d for d in range(2, 52) if x % d), 0), numbers)
+@each(lambda x: next((d for d in range(2, 12) if x % d == 0), 50), numbers)
 @cuda.jit
 def break_leaves_the_inner_loop_only(a, out):
     i = cuda.grid(1)
     if i < N:
         smallest = 0
         for sign in range(-1, 2, 2):
-            for divisor in range(2, 52):
-                if (sign * a[i]) % divisor != 0:
+            for divisor in range(2, 12):
+                if (sign * a[i]) % divisor == 0:
                     smallest += divisor
                     break
+            else:
+                smallest += 50
         out[i] = smallest // 2
-
-
-def smallest_divisor(x):
-    for divisor in range(2, 12):
-        if x % divisor == 0:
-            break
-    else:
-        divisor = -1 if x in (1, -1, 13) else -2
-    return divisor
-
-
-@each(smallest_divisor, numbers)
-@cuda.jit
-def else_is_for_loops_without_a_break(a, out):
-    i = cuda.grid(1)
-    if i < N:
-        for divisor in range(2, 12):
-            if a[i] % divisor == 0:
-                break
-        else:
-            divisor = -1 if a[i] in (1, -1, 13) else -2
-        out[i] = divisor
 
 
 @each(lambda x: (x > 0) + 2 * (x > 5) + 4 * (-20 <= x < 9), numbers)
