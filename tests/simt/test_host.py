@@ -47,16 +47,13 @@ def test_a_program_with_device_arrays_streams_and_events() -> None:
         after.record(stream)
     cuda.synchronize()
     assert cuda.event_elapsed_time(before, after) >= 0
-    host = out.copy_to_host()
-    assert type(host) is np.ndarray
-    assert np.array_equal(host, 2 * A)
+    assert np.array_equal(out.copy_to_host(), 2 * A)
     assert double_each.report.clean
     out.copy_to_device(A)
-    assert out[99] == 99
-    assert [len(part) for part in out.split(64)] == [64, 36]
-    to = cuda.to_device(2 * A, to=out)
-    assert to is out
+    assert [part.copy_to_host()[-1] for part in out.split(64)] == [63, 99]
+    assert cuda.to_device(2 * A, to=out) is out
     assert np.array_equal(out.copy_to_host(np.zeros_like(A)), 2 * A)
+    assert a.stream is cuda.device_array(3, stream=stream).stream is stream
 
 
 def test_a_device_array_is_a_copy_in_the_same_order() -> None:
@@ -70,7 +67,7 @@ def test_a_device_array_is_a_copy_in_the_same_order() -> None:
     assert not cuda.is_cuda_array(fortran)
 
 
-@pytest.mark.parametrize("copy", [np.asarray, np.array, DeviceArray.copy_to_host, np.sort])
+@pytest.mark.parametrize("copy", [np.asarray, DeviceArray.copy_to_host])
 def test_what_reaches_the_host_is_a_copy(copy: Callable) -> None:
     """A program that changes it must not change what is on the device."""
     there = cuda.to_device(A)
@@ -126,11 +123,9 @@ def test_parts_and_views_of_a_device_array_share_its_numbers() -> None:
     expected = A.copy()
     expected[23:25], expected[0], expected.view(np.int32)[1] = A[97:99], 99, 7
     assert np.array_equal(there, expected)
-    turned = square.T
-    turned[0, 0] = 5
-    assert np.array_equal(turned[1], square[:, 1])
-    assert there[0] == 99
     assert len(square) == 10
+    square.T[0, 0] = 5  # a copy
+    assert np.array_equal(square.T[1], expected.reshape(10, 10)[:, 1])
 
 
 def test_a_device_array_tells_others_where_it_is() -> None:
@@ -148,11 +143,15 @@ def test_a_device_array_tells_others_where_it_is() -> None:
 
 
 def test_host_and_device_share_a_mapped_array() -> None:
-    mapped = cuda.mapped_array(100, np.float32)
+    mapped, host = cuda.mapped_array(100, np.float32), np.zeros(4)
     mapped[:] = A
     double_each[4, 32](mapped, A)
     assert (mapped + 1).sum() == (2 * A + 1).sum()
     assert type(mapped.copy_to_host()) is type(cuda.pinned_array(3)) is np.ndarray
+    with cuda.mapped(host) as one, cuda.mapped(host, A) as several:
+        one[1] = 3
+        assert [len(each) for each in several] == [4, 100]
+    assert host[1] == 3
 
 
 def test_memset_of_the_driver() -> None:
@@ -184,33 +183,22 @@ def test_a_copy_looks_at_strides_and_not_at_axes_of_size_1() -> None:
     with pytest.raises(ValueError, match="same strides"):
         cuda.to_device(A.reshape(10, 10)).copy_to_device(cuda.to_device(matrix))
     cuda.to_device(A.reshape(10, 10)).copy_to_device(matrix)  # Numba copies it on the host first
+    cuda.to_device(A[:0]).copy_to_device(A[:0])  # nothing to do
 
 
 def test_what_a_program_asks_of_the_device_is_as_numbas() -> None:
-    assert cuda.to_device(A[:0]).shape == (0,)
-    cuda.to_device(A).copy_to_device(A[:0])  # nothing to do
-    free, total = cuda.current_context().get_memory_info()
+    context, device = cuda.current_context(), cuda.get_current_device()
+    free, total = context.get_memory_info()
     assert 0 < free <= total
-    device = cuda.get_current_device()
     assert device.MAX_BLOCK_DIM_Z == 64
-    assert device.get_primary_context() is cuda.current_context()
-    cuda.current_context().deallocations.clear()
-    cuda.current_context().reset()
-    stream = cuda.stream()
-    assert cuda.to_device(A, stream).stream is stream
-    assert cuda.device_array(3, stream=stream).stream is stream
-    host = np.zeros(4)
-    with cuda.mapped(host) as one:
-        one[1] = 3
-    assert host[1] == 3
-    with cuda.mapped(host, A) as several:
-        assert [len(each) for each in several] == [4, 100]
+    assert device.get_primary_context() is context
+    context.deallocations.clear()
+    context.reset()
 
 
 def test_forall_launches_enough_threads_and_signatures_convert() -> None:
     a = cuda.to_device(A)
     add.forall(len(a))(a, 1)
-    assert np.array_equal(a, A + 1)
     add.forall(0)(a, 1)
     assert np.array_equal(a, A + 1)
 
@@ -236,19 +224,16 @@ def test_reduce_takes_a_function_of_two_numbers() -> None:
 
 
 def test_simulated_replaces_numbas_names_and_puts_them_back() -> None:
-    def program() -> DeviceArray:
-        out = numba_cuda.device_array(4, np.float32)
-        kernel[1, 4](out)
-        return out
-
     @numba_cuda.jit
     def kernel(out):
         out[numba_cuda.threadIdx.x] = numba_cuda.threadIdx.x
 
     before = numba_cuda.device_array
     with simulated(trace=0):
-        assert np.array_equal(program(), range(4))
+        out = numba_cuda.device_array(4, np.float32)
+        kernel[1, 4](out)
         assert numba_cuda.is_available()
+    assert np.array_equal(out, range(4))
     assert kernel.report.trace.num_instructions == 1
     assert numba_cuda.device_array is before
 
