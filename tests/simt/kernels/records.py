@@ -68,29 +68,6 @@ def records_are_copied_through_shared_and_local_memory(a, out):
     out[i] = total
 
 
-@example(
-    1,
-    64,
-    lambda rng: (balls(rng, 64), np.zeros(3)),
-    lambda a, out: {1: [a["hits"][:3].sum() + 64, a["alive"].sum(), 128]},
-)
-@cuda.jit
-def two_threads_write_two_fields_and_count_in_others(a, out):
-    """No race: threads 2 k and 2 k + 1 share a record, but no byte of it."""
-    i = cuda.threadIdx.x
-    cuda.atomic.add(a.hits, i % 3, 1)
-    if i % 2:
-        a[i // 2].x = 1
-    else:
-        a[i // 2].v[0] = 1
-    cuda.atomic.add(out, 1, a[i].alive)
-    cuda.syncthreads()
-    if i < 32:
-        cuda.atomic.add(out, 2, a[i].x + a[i].v[0] + 2)
-    if i < 3:
-        cuda.atomic.add(out, 0, a[i].hits)
-
-
 def packed(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     a = np.zeros(64, PACKED)
     a["kind"], a["x"], a["v"] = rng.integers(0, 9, 64), rng.random(64), rng.random((64, 2))
