@@ -11,14 +11,24 @@ from simt import Unsupported, launch
 from tests.simt.helpers import kernel
 
 
-class TooLarge(Exception):
-    pass
+class Odd(Exception):
+    """An error whose arguments and text are its own."""
+
+    def __init__(self, low: float, table: np.ndarray) -> None:
+        self.low, self.table = low, table
+
+    def __str__(self) -> str:
+        return f"below {self.low}"
+
+
+TABLE = np.arange(3)
 
 
 @cuda.jit(device=True)
 def small(x):
+    low = 2.5
     if x > 5:
-        raise TooLarge("above", 5)
+        raise Odd(low, TABLE)
     return x
 
 
@@ -36,32 +46,13 @@ def test_raise_is_an_error_that_names_the_thread_and_the_line(order: str) -> Non
     assert launch(careful, 2, 32, a, out, order=order).clean
     np.testing.assert_array_equal(out, a)
     a[40] = 6
-    with pytest.raises(TooLarge, match=r"(?s)^\('above', 5\)\nthread 8 .* in small"):
+    with pytest.raises(Odd, match=r"(?s)^below 2.5\nthread 8 .* in small") as caught:
         launch(careful, 2, 32, a, out, order=order)
+    assert str(caught.value) == "below 2.5"
+    assert caught.value.table is TABLE
     a[40] = -1
     with pytest.raises(ValueError, match=r"(?s)^\nthread 8 of thread block 1 .* in careful:"):
         launch(careful, 2, 32, a, out, order=order)
-
-
-class Odd(Exception):
-    """An error whose arguments and text are its own."""
-
-    def __init__(self, low: float, table: np.ndarray) -> None:
-        self.low, self.table = low, table
-
-    def __str__(self) -> str:
-        return f"below {self.low}"
-
-
-def test_an_error_gets_the_arguments_that_the_kernel_gives_it() -> None:
-    table = np.arange(3)
-    body = "low = LOW\nif t == 3:\n    raise Odd(low, TABLE)"
-    with pytest.raises(Odd, match=r"(?s)^below 2.5\nthread 3 of .* in kernel") as caught:
-        launch(kernel("", body, Odd=Odd, LOW=2.5, TABLE=table), 1, 32)
-    assert str(caught.value) == "below 2.5"
-    assert caught.value.table is table
-    with pytest.raises(Unsupported, match="missing 1 required positional argument: 'table'"):
-        launch(kernel("", "raise Odd(1)", Odd=Odd), 1, 1)
 
 
 REFUSED = {
@@ -72,6 +63,7 @@ REFUSED = {
         f"raise ValueError({text})": "takes constants alone, and none by name"
         for text in ("t", "out", "f'{t}'", "*out", "why=1")
     },
+    "raise Odd(1)": "missing 1 required positional argument: 'table'",
     "if out[0]:\n    raise ValueError(nothing)": "nothing is not defined",
     # reshape and view
     "out[0] = a[::2].reshape(2)[0]": "needs a contiguous array",
@@ -141,8 +133,9 @@ REFUSED |= {f"v = cuda.int2(1, t)\n{text}": ONLY_FIELDS for text in PARTS}
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_refused_is_named(text: str) -> None:
+    one = kernel("out, a", text, LANE=cuda.laneid, Odd=Odd)
     with pytest.raises(Unsupported, match=REFUSED[text]):
-        launch(kernel("out, a", text, LANE=cuda.laneid), 1, 32, np.zeros(1), np.zeros(4, np.int32))
+        launch(one, 1, 32, np.zeros(1), np.zeros(4, np.int32))
 
 
 def test_a_function_inside_knows_the_constants_and_types_around_it() -> None:

@@ -29,10 +29,9 @@ def plus_half(a, b):
 def multiplied(a, b, c):
     for i in range(c.shape[0]):
         for j in range(c.shape[1]):
-            total = a[i, 0] * b[0, j]
-            for k in range(1, a.shape[1]):
-                total += a[i, k] * b[k, j]
-            c[i, j] = total
+            c[i, j] = 0
+            for k in range(a.shape[1]):
+                c[i, j] += a[i, k] * b[k, j]
 
 
 def numbers(shape: tuple[int, ...], dtype: type) -> np.ndarray:
