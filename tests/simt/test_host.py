@@ -223,21 +223,6 @@ def test_reduce_takes_a_function_of_two_numbers() -> None:
     assert result[0] == A.sum()
 
 
-def test_simulated_replaces_numbas_names_and_puts_them_back() -> None:
-    @numba_cuda.jit
-    def kernel(out):
-        out[numba_cuda.threadIdx.x] = numba_cuda.threadIdx.x
-
-    before = numba_cuda.device_array
-    with simulated(trace=0):
-        out = numba_cuda.device_array(4, np.float32)
-        kernel[1, 4](out)
-        assert numba_cuda.is_available()
-    assert np.array_equal(out, range(4))
-    assert kernel.report.trace.num_instructions == 1
-    assert numba_cuda.device_array is before
-
-
 def test_a_kernel_of_ours_takes_the_options_around_it() -> None:
     with simulated(collect=True):
         double_each[4, 32](np.zeros(50, np.float32), A)

@@ -252,19 +252,21 @@ def test_remainders_and_quotients_are_those_of_compiled_code(types: str) -> None
         a, b = (column.astype(dtype) for column, dtype in zip(columns, dtypes, strict=True))
     if "float" not in types:
         a, b = a[b != 0], b[b != 0]
-    forms = ("a[t] % b[t]", "a[t] // b[t]", "divmod(a[t], b[t])[0]", "divmod(a[t], b[t])[1]")
+    forms = ["a[t] % b[t]", "a[t] // b[t]", "divmod(a[t], b[t])[0]", "divmod(a[t], b[t])[1]"]
+    forms += ["a[t] / b[t]"] * ("float" in types)
     out = np.zeros(len(a), divmod_type(*dtypes))
     assert_same_bits({f"out[t] = {form}": out for form in forms}, a=a, b=b)
 
 
 @pytest.mark.needs("numba-cuda")
 @pytest.mark.parametrize("types", ["float32 float32", "float64 float32", "int32 float32"])
-def test_the_larger_and_the_smaller_in_numpy_are_those_of_compiled_code(types: str) -> None:
+def test_the_larger_and_the_smaller_are_those_of_compiled_code(types: str) -> None:
     with np.errstate(over="ignore"):
         a, b = map(cast, PAIRS.T, map(np.dtype, types.split()))
-    forms = ("maximum", "minimum", "fmax", "fmin")  # of 0 and -0, any
-    lines = {f"out[t] = np.{form}(a[t], b[t]) + 0.0": np.zeros(len(a)) for form in forms}
-    assert_same_bits(lines, a=a, b=b)
+    functions = ("np.maximum", "np.minimum", "np.fmax", "np.fmin", "max", "min")
+    lines = {f"out[t] = {name}(a[t], b[t]) + 0.0": np.zeros(len(a)) for name in functions}
+    lines |= {f"out[t] = {name}(b[t], 1, a[t]) + 0.0": np.zeros(len(a)) for name in functions[4:]}
+    assert_same_bits(lines, a=a, b=b)  # of 0 and -0, any is the larger
 
 
 @pytest.mark.needs("numba-cuda")

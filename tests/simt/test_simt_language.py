@@ -197,13 +197,21 @@ added = cuda.jit(lambda a, b=1: a + b, device=True)
 first, second = cuda.jit(lambda a: a, device=True), cuda.jit(lambda a: -a, device=True)
 
 
-def test_a_lambda_is_a_device_function() -> None:
-    text = "out[t] = added(doubled(a[t])) + added(t, 3)"
+@cuda.jit(device=True)
+def twice(function, x):
+    return function(function(x))
+
+
+def test_a_device_function_may_be_a_lambda_or_an_argument_and_have_arguments_by_name() -> None:
+    text = (
+        "again = added\nout[t] = again(b=doubled(a[t]), a=t) + twice(again, a[t]) + twice(abs, -t)"
+    )
+    names = {"doubled": doubled, "added": added, "twice": twice, "second": second}
     out, a = np.zeros(32), np.arange(32, dtype=np.float64)
-    assert launch(kernel("out, a", text, doubled=doubled, added=added), 1, 32, out, a).clean
-    np.testing.assert_array_equal(out, np.where(a > 3, 2 * a, -a) + 1 + a + 3)
+    assert launch(kernel("out, a", text, **names), 1, 32, out, a).clean
+    np.testing.assert_array_equal(out, np.where(a > 3, 2 * a, -a) + a + a + 2 + a)
     with pytest.raises(Unsupported, match="the only lambda"):
-        launch(kernel("out", "out[t] = second(t)", second=second), 1, 1, out)
+        launch(kernel("out", "out[t] = second(t)", **names), 1, 1, out)
 
 
 @pytest.mark.parametrize("old", [(0,), (4, 0), (1, 8, 1, 3, 1), (24,)])

@@ -76,10 +76,6 @@ def small(dtype: type = np.int32) -> Draw:
     return lambda rng: (rng.integers(1, 10, N) * rng.choice([-1, 1], N)).astype(dtype)
 
 
-def special(rng: np.random.Generator) -> np.ndarray:
-    return rng.choice(np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -3e38], np.float32), N)
-
-
 # Operators -----------------------------------------------------------------------------------
 
 each(
@@ -145,20 +141,6 @@ each(
     | {f"math.modf(y)[{i}]": lambda x, y, i=i: np.modf(y)[i] for i in (0, 1)}
     | {"math.ldexp(x, 3)": lambda x, y: x * 8, "np.arctan2(x, y)": np.arctan2},
     rtol=1e-5,
-)
-# Of one type, NaN loses; of a float and an integer, the first one is kept beside NaN.
-each(
-    "not_a_number_infinity_smallest_and_largest",
-    (special, floats(), small()),
-    {
-        "x != x": lambda x, y, z: np.isnan(x),
-        "max(x, y)": lambda x, y, z: np.fmax(x, y),
-        "min(y, x)": lambda x, y, z: np.fmin(y, x),
-        "max(x, 0)": lambda x, y, z: np.maximum(x, 0),
-        "max(0, x)": lambda x, y, z: np.fmax(x, 0).clip(0),
-        "min(max(y, -0.5), z % 3)": lambda x, y, z: np.clip(wide(y), -0.5, z % 3),
-        "x / numba.float32(0)": lambda x, y, z: x / np.zeros_like(x),
-    },
 )
 
 

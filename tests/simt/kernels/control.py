@@ -61,34 +61,6 @@ def conditions_read_no_further(a, out):
         out[i] = total
 
 
-# Calls ---------------------------------------------------------------------------------------
-
-
-@cuda.jit(device=True)
-def scaled(x, factor=3, offset=1):
-    return factor * x + offset
-
-
-@cuda.jit(device=True)
-def twice(function, x):
-    return function(function(x))
-
-
-def make_kernel(NUMBERS):
-    @cuda.jit
-    def defaults_closure_constants_and_functions_as_arguments(a, out):
-        i = cuda.grid(1)
-        if i < N:
-            again = scaled
-            out[i] = (
-                twice(again, a[i]) + scaled(a[i], offset=5, factor=NUMBERS[1]) + twice(abs, a[i])
-            )
-
-    return defaults_closure_constants_and_functions_as_arguments
-
-
-each(lambda x: 9 * x + 4 + 2 * x + 5 + abs(x), numbers)(make_kernel((3, 2)))
-
 # Grids ---------------------------------------------------------------------------------------
 
 
