@@ -1,4 +1,4 @@
-"""Branches and loops, calls, grids, and names that stand for one thing here and another there.
+"""Branches and loops, grids, and names that stand for one thing here and another there.
 
 Random kernels (tests/simt/simt_programs.py) try divergence; here is what they do not write.
 """
@@ -11,27 +11,16 @@ from tests.simt.kernels.example import example
 N = 100  # two blocks of 64 threads, the second one not full
 
 
-def numbers(rng):
-    return rng.integers(-50, 50, N, np.int32)
-
-
-def each(answer, *draws):
-    """An example on arrays of N numbers; answer makes one number of one number from each of them.
-
-    Out, the last argument, is int32 and holds 99 where nothing is written.
-    """
+def each(answer):
+    """An example on an array of N numbers; answer makes one number of each of them."""
 
     def arguments(rng):
-        return *[draw(rng) for draw in draws], np.full(N, 99, np.int32)
+        return rng.integers(-50, 50, N, np.int32), np.zeros(N, np.int32)
 
-    def answers(*args):
-        lists = [array.tolist() for array in args[:-1]]
-        return {len(draws): np.array([answer(*row) for row in zip(*lists, strict=True)], np.int32)}
-
-    return example(2, 64, arguments, answers)
+    return example(2, 64, arguments, lambda a, out: {1: [answer(x) for x in a.tolist()]})
 
 
-@each(lambda x: next((d for d in range(2, 12) if x % d == 0), 50), numbers)
+@each(lambda x: next((d for d in range(2, 12) if x % d == 0), 50))
 @cuda.jit
 def break_leaves_the_inner_loop_only(a, out):
     i = cuda.grid(1)
@@ -47,7 +36,7 @@ def break_leaves_the_inner_loop_only(a, out):
         out[i] = smallest // 2
 
 
-@each(lambda x: (x > 0) + 2 * (x > 5) + 4 * (-20 <= x < 9), numbers)
+@each(lambda x: (x > 0) + 2 * (x > 5) + 4 * (-20 <= x < 9))
 @cuda.jit
 def conditions_read_no_further(a, out):
     """Threads from N on would read outside of a."""

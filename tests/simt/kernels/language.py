@@ -11,9 +11,13 @@ from tests.simt.kernels.example import example, fault, one_and_result
 WEIGHTS = np.array([[3, 1, 4], [1, 5, 9]], np.int32)
 
 
-@example(1, 32, one_and_result(8, 4), lambda a, out: {1: _loops(a)})
+def _numbers_and_none(rng):
+    return *one_and_result(8, 4)(rng), None
+
+
+@example(1, 32, _numbers_and_none, lambda a, out, missing: {1: _loops(a)})
 @cuda.jit
-def loops_over_arrays(a, out):
+def loops_over_arrays(a, out, missing):
     if cuda.threadIdx.x == 0:
         for x in a:
             out[0] += x
@@ -26,7 +30,7 @@ def loops_over_arrays(a, out):
         else:
             out[2] = 7
         assert out[2] == 7
-        out[3] = a[0] if out is not None else 1
+        out[3] = a[0] if missing is None and out is not None else 1
 
 
 def _loops(a):
