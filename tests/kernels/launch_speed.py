@@ -7,12 +7,10 @@ Each measurement is a process of its own, so the first launch finds nothing that
 (Numba is imported). A ratio of two medians is good to about 3 %, on a busy machine, too.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -20,10 +18,12 @@ from time import process_time
 import numpy as np
 from numba import cuda, float32, int32
 
+import simt
 from pa_tutorial.printing import print_anything
 
-ROOT = Path(__file__).parents[2]
 TILE, BLOCK, BINS = 16, 256, 256
+PROCESSES = 5  # of each tree, for each program
+LAUNCHES = 4
 Launch = Callable[[], object]
 
 
@@ -43,41 +43,6 @@ def matmul(c, a, b):
         cuda.syncthreads()
     if y < c.shape[0] and x < c.shape[1]:
         c[y, x] = total
-
-
-@cuda.jit(device=True)
-def block_total(s, t):
-    cuda.syncthreads()
-    half = BLOCK // 2
-    while half > 0:
-        if t < half:
-            s[t] += s[t + half]
-        cuda.syncthreads()
-        half //= 2
-    return s[0]
-
-
-@cuda.jit
-def sum_by_atomics(out, a):
-    s = cuda.shared.array(BLOCK, float32)
-    t = cuda.threadIdx.x
-    total = float32(0)
-    for i in range(cuda.grid(1), a.size, cuda.gridsize(1)):
-        total += a[i]
-    s[t] = total
-    total = block_total(s, t)
-    if t == 0:
-        cuda.atomic.add(out, 0, total)
-
-
-@cuda.jit
-def sum_of_blocks(out, a):
-    s = cuda.shared.array(BLOCK, float32)
-    t, i = cuda.threadIdx.x, cuda.grid(1)
-    s[t] = a[i] if i < a.size else float32(0)
-    total = block_total(s, t)
-    if t == 0:
-        out[cuda.blockIdx.x] = total
 
 
 @cuda.jit
@@ -104,20 +69,6 @@ def a_matmul(launch: Callable) -> Launch:
     return lambda: launch(matmul, (16, 16), (TILE, TILE), c, a, b)
 
 
-def a_sum_by_atomics(launch: Callable) -> Launch:
-    a, out = numbers_between_0_and_1(1_000_000), np.zeros(1, np.float32)
-    return lambda: launch(sum_by_atomics, 256, BLOCK, out, a)
-
-
-def a_sum_in_launches(launch: Callable) -> Launch:
-    """Three: 10⁶ numbers, 3,907 sums, 16 sums."""
-    a, sums = numbers_between_0_and_1(1_000_000), []
-    while a.size > 1:
-        sums.append((np.zeros(-(-a.size // BLOCK), np.float32), a))
-        a = sums[-1][0]
-    return lambda: [launch(sum_of_blocks, out.size, BLOCK, out, a) for out, a in sums]
-
-
 def a_histogram(launch: Callable) -> Launch:
     numbers, counts = numbers_between_0_and_1(1_000_000), np.zeros(BINS, np.int32)
     return lambda: launch(histogram, 256, BLOCK, counts, numbers, 0.0, 1.0)
@@ -141,28 +92,22 @@ def a_decode_step(_launch: Callable) -> Launch:
     return prepared.simulate
 
 
-PROGRAMS = (a_matmul, a_sum_by_atomics, a_sum_in_launches, a_histogram, a_decode_step)
+PROGRAMS = (a_matmul, a_histogram, a_decode_step)
 
 
-def measured(tree: Path, program: str, num_more: int) -> None:
+def measured(program: str) -> None:
     """Prints the seconds of the first launch, and the median of the others."""
-    name = "simt" if (tree / "simt").exists() else "pa_tutorial.simt"  # as it was before it moved
-    launch = globals()[program](import_module(name).launch)
-    seconds = []
-    for _ in range(1 + num_more):
+    launch, seconds = globals()[program](simt.launch), []
+    for _ in range(LAUNCHES):
         start = process_time()
         launch()
         seconds.append(process_time() - start)
     print(seconds[0], median(seconds[1:]))
 
 
-def in_process(tree: Path, program: str, num_more: int) -> tuple[float, ...]:
+def in_process(tree: Path, program: str) -> tuple[float, ...]:
     """What `measured` prints in a process that imports the simulator of this tree."""
-    code = (
-        "import pathlib, runpy\n"
-        f"speed = runpy.run_path({__file__!r})\n"
-        f"speed['measured'](pathlib.Path({str(tree)!r}), {program!r}, {num_more})"
-    )
+    code = f"import runpy; runpy.run_path({__file__!r})['measured']({program!r})"
     environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
     printed = subprocess.check_output(
         [sys.executable, "-c", code], env=environment, cwd=tree, text=True
@@ -171,22 +116,13 @@ def in_process(tree: Path, program: str, num_more: int) -> tuple[float, ...]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("other", nargs="?", type=Path, help="a tree to compare with")
-    parser.add_argument("--only", default="", help="programs whose name contains this")
-    parser.add_argument("--processes", type=int, default=5, help="of each tree, for each program")
-    parser.add_argument("--more", type=int, default=3, help="launches after the first")
-    given = parser.parse_args()
-    trees = [ROOT, *([given.other.resolve()] if given.other else [])]
-    for program in (one.__name__ for one in PROGRAMS if given.only in one.__name__):
-        runs = [
-            [in_process(tree, program, given.more) for tree in trees]
-            for _ in range(given.processes)
-        ]
+    trees = [Path(__file__).parents[2], *(Path(one).resolve() for one in sys.argv[1:])]
+    for program in (one.__name__ for one in PROGRAMS):
+        runs = [[in_process(tree, program) for tree in trees] for _ in range(PROCESSES)]
         for i, which in enumerate(("first", "later")):
             seconds = [median(run[t][i] for run in runs) for t in range(len(trees))]
             words = " beside ".join(f"{1000 * one:,.0f} ms" for one in seconds)
-            ratio = f": {seconds[0] / seconds[1]:.2f}" if given.other else ""
+            ratio = f": {seconds[0] / seconds[1]:.2f}" if len(trees) == 2 else ""
             print(f"{program.removeprefix('a_'):16} {which}  {words}{ratio}", flush=True)
 
 

@@ -1,11 +1,11 @@
-"""Geometry: constants against numbers worked out by hand, which thread has what, and errors."""
+"""Geometry: which thread has what, and errors; v1 or v2 by vLLM's rule, at its edges."""
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 import torch
 
+from pa_tutorial.kernels.choose import choose
 from pa_tutorial.kernels.geometry import (
     BLOCK_SIZES,
     DTYPES,
@@ -13,9 +13,8 @@ from pa_tutorial.kernels.geometry import (
     NUM_THREADS,
     Geometry,
 )
+from simt.gpus import WARP_SIZE
 
-WARP_SIZE = 32
-F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 REFERENCE = Geometry(head_size=128, block_size=16)  # float16, 128 threads
 
 
@@ -24,7 +23,7 @@ REFERENCE = Geometry(head_size=128, block_size=16)  # float16, 128 threads
     [
         (REFERENCE, 11, 2 * 128 * 4),  # out_smem of two warps; logits are 16 * 4
         (REFERENCE, 257, 272 * 4),  # padded to whole blocks
-        (Geometry(32, 8, F16, 64), 11, 32 * 4),  # one of two warps leaves its rows
+        (Geometry(32, 8, torch.float16, 64), 11, 32 * 4),  # one of two warps leaves its rows
         (Geometry(128, 16, partition_size=512), 100_000, 512 * 4),  # the length does not count
     ],
 )
@@ -32,66 +31,52 @@ def test_dynamic_shared_bytes(geometry: Geometry, max_seq_len: int, num_bytes: i
     assert geometry.dynamic_shared_bytes(max_seq_len) == num_bytes
 
 
-# Who has what, in every supported combination -------------------------------------------------
-
-ALL = [
-    Geometry(*sizes) for sizes in itertools.product(HEAD_SIZES, BLOCK_SIZES, DTYPES, NUM_THREADS)
-]
-
-
-def elements_of_a_group(g: Geometry) -> bool:
-    """It shares a head equally and without overlap."""
-    shares = [g.head_elements(offset) for offset in range(g.THREAD_GROUP_SIZE)]
-    equal = {len(share) for share in shares} == {g.NUM_ELEMS_PER_THREAD}
-    return equal and sorted(itertools.chain(*shares)) == list(range(g.HEAD_SIZE))
-
-
-def block_of_v_of_a_warp(g: Geometry) -> bool:
-    """It reads each element of a block of V once."""
-    places = []
-    for lane in range(WARP_SIZE):
-        places += itertools.product(g.value_rows(lane), g.value_tokens(lane))
-    return sorted(places) == list(itertools.product(range(g.HEAD_SIZE), range(g.BLOCK_SIZE)))
-
-
-@pytest.mark.parametrize(
-    "holds",
-    [
-        elements_of_a_group,
-        block_of_v_of_a_warp,
-        lambda g: g.THREAD_GROUP_SIZE * g.VEC_SIZE * g.ITEMSIZE == 16,  # of K, for a group
-        lambda g: g.X * g.ITEMSIZE == g.V_VEC_SIZE * g.ITEMSIZE == 16,
-        # holds because a group reads 16 bytes at once; it is no definition
-        lambda g: g.NUM_VECS_PER_THREAD * 16 == g.HEAD_SIZE * g.ITEMSIZE,
-        # the groups of a warp take one block
-        lambda g: 32 * g.NUM_TOKENS_PER_THREAD_GROUP == g.BLOCK_SIZE * g.THREAD_GROUP_SIZE,
-        lambda g: g.NUM_THREAD_GROUPS * g.THREAD_GROUP_SIZE == g.NUM_THREADS,
-        # trees halve to 1
-        lambda g: (g.NUM_WARPS | g.NUM_V_VECS_PER_ROW << 8).bit_count() == 2,
-        lambda g: len(g.value_rows(0)) == g.NUM_ROWS_PER_THREAD,  # some lane needs the last row
-    ],
-)
-def test_property_holds_in_every_combination(holds: Callable[[Geometry], bool]) -> None:
-    assert [g for g in ALL if not holds(g)] == []
-
-
-# Errors ---------------------------------------------------------------------------------------
+def test_a_group_shares_a_head_and_a_warp_a_block_of_v_without_overlap() -> None:
+    """In every supported combination. (test_template.py compares the constants with the files'.)"""
+    for sizes in itertools.product(HEAD_SIZES, BLOCK_SIZES, DTYPES, NUM_THREADS):
+        g = Geometry(*sizes)
+        shares = [g.head_elements(offset) for offset in range(g.THREAD_GROUP_SIZE)]
+        assert {len(share) for share in shares} == {g.NUM_ELEMS_PER_THREAD}
+        assert sorted(itertools.chain(*shares)) == list(range(g.HEAD_SIZE))
+        places = []
+        for lane in range(WARP_SIZE):
+            places += itertools.product(g.value_rows(lane), g.value_tokens(lane))
+        assert sorted(places) == list(itertools.product(range(g.HEAD_SIZE), range(g.BLOCK_SIZE)))
+        assert 32 * g.NUM_TOKENS_PER_THREAD_GROUP == g.BLOCK_SIZE * g.THREAD_GROUP_SIZE
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("head_size", 100, "head_size is 100; .*one of 32, 64, 80, 96, 112, 120, 128, 192, 256"),
-        ("block_size", 64, "block_size is 64; .*one of 8, 16, 32"),
-        ("dtype", torch.float64, "dtype is torch.float64; .*one of torch.float32, torch.float16"),
-        ("num_threads", 32, "num_threads is 32; .*one of 64, 128, 256"),
-        ("partition_size", 24, "partition_size is 24; .*multiple of block_size, which is 16"),
-        ("num_queries_per_kv", 0, "num_queries_per_kv is 0; .*1 or more"),
-        ("cache_dtype", torch.float8_e5m2, "head_size is 120; .*of x, which is 16"),
+        ("head_size", 100, "head_size is 100; .*32, 64, 80"),
+        ("block_size", 64, "block_size is 64"),
+        ("dtype", torch.float64, "dtype is torch.float64"),
+        ("num_threads", 32, "num_threads is 32"),
+        ("partition_size", 24, "partition_size is 24; .*16"),
+        ("num_queries_per_kv", 0, "num_queries_per_kv is 0"),
+        ("cache_dtype", torch.float8_e5m2, "head_size is 120; .*x, which is 16"),
     ],
 )
-def test_an_unsupported_size_is_refused_with_the_supported_ones(
-    name: str, value: object, message: str
-) -> None:
+def test_an_unsupported_size_is_refused(name: str, value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Geometry(**{"head_size": 120, "block_size": 16, name: value})
+
+
+@pytest.mark.parametrize(
+    ("num_seqs", "num_heads", "max_seq_len", "chosen"),
+    [
+        (1, 32, 512, "v1"),  # one partition: nothing to split
+        (16, 32, 513, "v2"),  # two, and 512 thread blocks do not fill a GPU
+        (513, 1, 513, "v1"),
+        (17, 32, 8192, "v1"),
+        (17, 32, 8193, "v2"),  # too long for v1, however many sequences
+    ],
+)
+def test_the_rule_decides(num_seqs: int, num_heads: int, max_seq_len: int, chosen: str) -> None:
+    assert choose(num_seqs, num_heads, max_seq_len) == chosen
+
+
+@pytest.mark.parametrize("name", ["num_seqs", "num_heads", "max_seq_len"])
+def test_an_empty_batch_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} is 0"):
+        choose(**{"num_seqs": 1, "num_heads": 1, "max_seq_len": 1, name: 0})
