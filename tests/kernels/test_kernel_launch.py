@@ -1,100 +1,169 @@
-"""What a launch of the paged kernels refuses, before anything runs; and what it passes on."""
+"""What a launch of the kernels refuses, before anything runs; what it passes on; CUDA tensors.
 
-import inspect
-from collections.abc import Callable
+What a DecodeStep itself refuses, tests/attention/test_step.py has. On a GPU `pytest -m gpu` sees
+the rest: streams, graphs, shared memory (tests/bench/test_gpu.py).
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from pa_tutorial.kernels import cuda_launch, launch
+from pa_tutorial.checks.ladder import PAGED, backend_named
+from pa_tutorial.kernels import cuda_backends, cuda_launch, launch
+from pa_tutorial.kernels.triton.backend import TritonCall
 from simt.launch_options import MAX_SHARED
 from tests.kernels.kernel_inputs import (
+    apart,
     arguments,
+    half,
+    prepare,
+    prepare_cpu,
     prepare_naive,
+    prepare_triton,
     prepare_v1,
+    prepare_v1_vector,
     prepare_v2,
     problem,
+    step,
     wide,
 )
 
 PREPARE = (prepare_naive, prepare_v1, prepare_v2)
-by_prepare = pytest.mark.parametrize("prepare", PREPARE, ids=("naive", "v1", "v2"))
-TENSORS = ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "alibi_slopes")
+by_prepare = pytest.mark.parametrize("prepare_it", PREPARE, ids=("naive", "v1", "v2"))
+ignore_data_ptr = pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 
 
-def inputs(**changes: object) -> dict[str, object]:
-    """Arguments of paged_attention_v1, with slopes."""
-    return arguments(problem(alibi=True, **changes))
-
-
-@pytest.fixture(autouse=True)
-def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error comes before the simulator would start."""
+@pytest.fixture
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error comes before any kernel."""
+    monkeypatch.delattr(TritonCall, "run")
     monkeypatch.delattr(cuda_launch, "launch")
 
 
-def refused(
-    function: Callable, arguments: dict, message: str, error: type[Exception] = ValueError
-) -> None:
-    with pytest.raises(error, match=message):
-        function(**arguments)
+# Refused ----------------------------------------------------------------------------------------
+
+# Who refuses, the argument, how it is changed, what of it is named. The step has 2 sequences of 20
+# and 9 tokens, 4 heads, 2 KV heads of size 32, blocks of 16 tokens.
+REFUSED = (
+    ("cuda_v1", "q", half, "q.dtype"),
+    ("cuda_v1", "q", wide, "q.stride"),
+    ("cuda_v1", "k_cache", lambda k: k.reshape(6, 2, 4, 16, 8), "k_cache.shape[4] is 8"),
+    ("cuda_v1", "k_cache", wide, "k_cache.stride"),
+    ("cuda_v1", "v_cache", wide, "v_cache.stride()[-2:]"),
+    ("cuda_v1", "v_cache", apart, "v_cache.stride()[:2]"),
+    ("cpu", "k_cache", apart, "k_cache.stride"),
+    ("cpu", "v_cache", apart, "v_cache.stride"),
+    ("triton", "k_cache", wide, "k_cache.stride"),
+    ("triton", "v_cache", wide, "v_cache.stride()[-2:]"),
+    ("triton", "block_tables", wide, "block_tables.stride"),
+    ("triton", "seq_lens", wide, "seq_lens.stride"),
+)
 
 
 @pytest.mark.parametrize(
-    ("partition_size", "message"),
-    [
-        (
-            12,
-            "partition_size is 12; it must be a multiple of block_size, which is 16; v1 has no",
-        ),
-        (0, "v1 has no partitions"),
-        (65_536, r"^partition_size is 65536, which needs 262,\d+ bytes of shared memory"),
-    ],
+    ("backend", "name", "change", "what"),
+    [pytest.param(*one, marks=getattr(pytest.mark, one[0])) for one in REFUSED],
 )
-def test_partitions_that_cannot_be_are_refused(partition_size: int, message: str) -> None:
-    refused(prepare_v2, inputs() | {"partition_size": partition_size}, message)
+def test_what_a_kernel_cannot_take_is_refused(
+    backend: str, name: str, change: Callable, what: str, nothing_runs: None
+) -> None:
+    given = vars(problem(alibi=True).paged(backend_named(backend).layout))
+    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(what)}"):
+        prepare(backend, **given | {name: change(given[name])})
 
 
-# Shared memory ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["cuda_v1", "triton"])
+def test_more_sequences_than_a_grid_has_room_for_are_refused(name: str) -> None:
+    one = problem(seq_lens=(1,), num_heads=1, num_kv_heads=1).paged(backend_named(name).layout)
+    rows = {field: getattr(one, field) for field in ("q", "block_tables", "seq_lens")}
+    many = {field: row.repeat_interleave(2**16, 0) for field, row in rows.items()}
+    with pytest.raises(ValueError, match=r"len\(q\) is 65536"):
+        prepare(name, **vars(replace(one, **many)))
+
+
+@pytest.mark.cpu
+def test_the_cpu_kernel_refuses_other_dtypes_blocks_and_no_shares() -> None:
+    double = {name: step()[name].double() for name in ("q", "k_cache", "v_cache")}
+    for given, message in (
+        (step(block_size=4), r"k_cache.shape\[2\] is 4"),
+        (step() | {"num_shares": 0}, "num_shares is 0"),
+        (step() | double, "float64"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            prepare_cpu(**given)
+
+
+@pytest.mark.parametrize("name", [name for name in PAGED if "paged" not in name])
+def test_a_cache_in_the_other_layout_is_refused(name: str) -> None:
+    backend = backend_named(name)
+    other = {"plain": "vllm", "vllm": "plain"}[backend.layout]
+    with pytest.raises(ValueError, match=r"k_cache.shape is .* dimensions"):
+        backend.prepare(problem().paged(other))
+
+
+SIZES = {
+    "partition_size": (0, 2**30 + 1, sys.maxsize),
+    "tile_size": (8, 0, 17, 48, 2048),
+    "num_warps": (3, 0, 64),
+    "num_stages": (0,),
+    "max_seq_len": (19, 33, 0),
+}
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("name", SIZES)
+def test_a_size_that_cannot_be_is_refused(name: str) -> None:
+    for value in SIZES[name]:
+        with pytest.raises(ValueError, match=f"{name} is {value}; it must be "):
+            prepare_triton(**step(), **{name: value})
+
+
+@pytest.mark.triton
+def test_more_partitions_than_a_grid_has_room_for_are_refused() -> None:
+    long = step(seq_lens=(3,), head_size=8)
+    long["block_tables"] = torch.zeros(1, 2**13 + 1, dtype=torch.int32)
+    long["seq_lens"] = torch.tensor([2**16], dtype=torch.int32)
+    with pytest.raises(ValueError, match="partition_size is 1; it must be at least 2"):
+        prepare_triton(**long, partition_size=1)
+    assert prepare_triton(**long, partition_size=2).partitions.grid[2] == 2**15
+
+
+@pytest.mark.parametrize("partition_size", [12, 0, 65_536])
+def test_partitions_that_cannot_be_are_refused(partition_size: int, nothing_runs: None) -> None:
+    """Of blocks of 16; the last one needs more shared memory than there is."""
+    with pytest.raises(ValueError, match=f"^partition_size is {partition_size}"):
+        prepare_v2(**arguments(problem()), partition_size=partition_size)
 
 
 def of_length(seq_len: int) -> dict[str, object]:
     """One sequence; all its blocks are block 0."""
-    arguments = inputs(seq_lens=(16,), num_heads=1, num_kv_heads=1)
-    arguments["block_tables"] = torch.zeros(1, -(-seq_len // 16), dtype=torch.int32)
-    return arguments | {"seq_lens": torch.tensor([seq_len], dtype=torch.int32)}
+    inputs = arguments(problem(seq_lens=(16,), num_heads=1, num_kv_heads=1))
+    inputs["block_tables"] = torch.zeros(1, -(-seq_len // 16), dtype=torch.int32)
+    return inputs | {"seq_lens": torch.tensor([seq_len], dtype=torch.int32)}
 
 
 # 4 bytes a token, in v1 of whole blocks, with q_vecs 32 * 4 and red_smem 8 * 4; in v2 8 bytes a
 # partition, beside the 32 of red_smem.
 @pytest.mark.parametrize(
-    ("prepare", "longest", "message"),
+    ("prepare_it", "longest", "num_bytes"),
     [
-        (PREPARE[0], MAX_SHARED // 4, "which needs 232,452 bytes .*paged_attention_v2"),
-        (PREPARE[1], (MAX_SHARED - 160) // 64 * 16, "which needs 232,480 bytes .*attention_v2"),
-        (PREPARE[2], (MAX_SHARED - 32) // 8 * 512, "232,456 bytes .*a larger partition_size"),
+        (prepare_naive, MAX_SHARED // 4, "232,452"),
+        (prepare_v1, (MAX_SHARED - 160) // 64 * 16, "232,480"),
+        (prepare_v2, (MAX_SHARED - 32) // 8 * 512, "232,456"),
     ],
 )
 def test_a_context_fits_the_shared_memory_or_is_refused_with_its_bytes(
-    prepare: Callable, longest: int, message: str
+    prepare_it: Callable, longest: int, num_bytes: str, nothing_runs: None
 ) -> None:
-    assert prepare(**of_length(longest)).out.isnan().all()
-    refused(prepare, of_length(longest + 1), message)
-
-
-@by_prepare
-def test_max_seq_len_gives_the_size_of_the_launch(prepare: Callable) -> None:
-    arguments = inputs()
-    arguments["block_tables"] = torch.nn.functional.pad(arguments["block_tables"], (0, 98))
-    prepared = prepare(**arguments, max_seq_len=1000)
-    if prepare is prepare_v2:
-        assert prepared.partitions.grid == (*prepared.reduce.grid[:2], 2) == (4, 2, 2)
-    else:
-        assert prepared.shared_bytes == 4 * (1000 if prepare is prepare_naive else 1008)
-
-
-# Vecs must be aligned --------------------------------------------------------------------------
+    prepare_it(**of_length(longest))
+    with pytest.raises(ValueError, match=f"which needs {num_bytes} bytes"):
+        prepare_it(**of_length(longest + 1))
 
 
 def with_gap(tensor: Tensor, dim: int, elements: int) -> Tensor:
@@ -114,38 +183,120 @@ def shifted(tensor: Tensor) -> Tensor:
         ("q", shifted, r"q.data_ptr\(\) is 4 bytes past a multiple of 8"),
         ("k_cache", shifted, r"k_cache.data_ptr\(\) is 4 .* multiple of 16"),
         ("v_cache", shifted, r"v_cache.data_ptr\(\) is 4 .* multiple of 16"),
-        ("q", lambda t: with_gap(t, 0, 2), r"q.stride\(0\) is 260 bytes; .* a multiple of 8"),
+        ("q", lambda t: with_gap(t, 0, 2), r"q.stride\(0\) is 260 bytes"),
         ("k_cache v_cache", lambda t: with_gap(t, 0, 4), r"k_cache.stride\(0\) is \d+ bytes"),
         ("k_cache v_cache", lambda t: with_gap(t, 1, 4), r"k_cache.stride\(1\) is \d+ bytes"),
     ],
 )
-def test_misaligned_vecs_are_refused(names: str, change: Callable, message: str) -> None:
-    arguments = inputs(dtype=torch.float16)
-    arguments |= {name: change(arguments[name]) for name in names.split()}
-    for function in (launch.paged_attention_v1_vector, launch.paged_attention_v2):
-        refused(function, arguments, message)
-    assert prepare_v1(**arguments).out.isnan().all(), "element loads take any address"
+def test_misaligned_vecs_are_refused(
+    names: str, change: Callable, message: str, nothing_runs: None
+) -> None:
+    inputs = arguments(problem(dtype=torch.float16))
+    inputs |= {name: change(inputs[name]) for name in names.split()}
+    for prepare_it in (prepare_v1_vector, prepare_v2):
+        with pytest.raises(ValueError, match=message):
+            prepare_it(**inputs)
+    prepare_v1(**inputs)  # element loads take any address
 
 
-# What is passed on ------------------------------------------------------------------------------
-
-
-def passed(prepared: cuda_launch.CudaLaunch) -> dict[str, object]:
-    """What the kernel is called with, by the names of its signature."""
-    names = inspect.signature(prepared.kernel.py_func).parameters
-    return dict(zip(names, prepared.arguments.values(), strict=True))
+# Passed on --------------------------------------------------------------------------------------
 
 
 @by_prepare
-def test_the_kernel_reads_the_tensors_themselves(prepare: Callable) -> None:
+def test_max_seq_len_gives_the_size_of_the_launch(prepare_it: Callable) -> None:
+    inputs = arguments(problem())
+    inputs["block_tables"] = torch.nn.functional.pad(inputs["block_tables"], (0, 98))
+    prepared = prepare_it(**inputs, max_seq_len=1000)
+    if prepare_it is prepare_v2:
+        assert prepared.partitions.grid == (*prepared.reduce.grid[:2], 2) == (4, 2, 2)
+    else:
+        assert prepared.shared_bytes == 4 * (1000 if prepare_it is prepare_naive else 1008)
+
+
+@by_prepare
+def test_the_kernel_reads_the_tensors_themselves(prepare_it: Callable) -> None:
     """On a GPU, a copy would cost more than the kernel; and a graph would read old numbers."""
-    step = inputs(strided_q=True, dtype=torch.bfloat16)
-    step["block_tables"] = wide(step["block_tables"])
-    prepared = prepare(**step)
-    first = passed(getattr(prepared, "partitions", prepared))
-    for name in TENSORS:
-        assert first[name].data_ptr() == step[name].data_ptr(), name
-    if prepare is prepare_v2:
-        second = passed(prepared.reduce)
+    inputs = arguments(problem(alibi=True, strided_q=True, dtype=torch.bfloat16))
+    inputs["block_tables"] = wide(inputs["block_tables"])
+    prepared = prepare_it(**inputs)
+    first = getattr(prepared, "partitions", prepared).arguments
+    for name, value in inputs.items():
+        if isinstance(value, Tensor):
+            assert first[name].data_ptr() == value.data_ptr(), name
+    if prepare_it is prepare_v2:
+        second = prepared.reduce.arguments
         for name in ("exp_sums", "max_logits", "tmp_out", "seq_lens"):
             assert first[name].data_ptr() == second[name].data_ptr()
+
+
+# CUDA tensors, without a GPU --------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., dict[str, object]]]:
+    """Makes arguments whose tensors say that they are on a GPU. They have no numbers: whoever
+    looks at one, and so would wait for a GPU, fails."""
+    monkeypatch.setattr(cuda_backends, "max_shared_bytes", lambda: 100 * 1024)
+
+    def moved(value: object) -> object:
+        if not isinstance(value, Tensor):
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+
+    def inputs(**changes: object) -> dict[str, object]:
+        with unset_fake_temporarily():
+            real = arguments(problem(**{"alibi": True, "dtype": torch.bfloat16, **changes}))
+        return {name: moved(value) for name, value in real.items()}
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        yield inputs
+
+
+@ignore_data_ptr
+@by_prepare
+def test_a_launch_is_prepared_without_a_look_at_any_number(
+    prepare_it: Callable, on_gpu: Callable
+) -> None:
+    """With slopes and without; they are made on the GPU too. Without max_seq_len there is room for
+    the whole table."""
+    given = on_gpu(strided_q=True)
+    room = given["block_tables"].shape[1] * 16
+    sizes = set()
+    for changes in ({}, {"alibi_slopes": None}, {"max_seq_len": room}):
+        prepared = prepare_it(**given | changes)
+        parts = (prepared.partitions, prepared.reduce) if prepare_it is prepare_v2 else (prepared,)
+        for one in parts:
+            tensors = [a for a in one.arguments.values() if isinstance(a, Tensor)]
+            assert all(tensor.is_cuda and tensor.numel() for tensor in tensors)
+        sizes.add(tuple((one.grid, one.shared_bytes) for one in parts))
+    assert len(sizes) == 1
+
+
+@by_prepare
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+def test_tensors_on_two_devices_are_refused(
+    prepare_it: Callable, device: str, on_gpu: Callable
+) -> None:
+    lens = {"seq_lens": torch.zeros(2, dtype=torch.int32, device=device)}
+    with pytest.raises(ValueError, match=rf"seq_lens.device is {device}; it must be cuda:0"):
+        prepare_it(**on_gpu() | lens)
+
+
+@ignore_data_ptr
+@by_prepare
+def test_a_probe_on_a_gpu_is_refused(prepare_it: Callable, on_gpu: Callable) -> None:
+    with pytest.raises(ValueError, match=r"^q\.device is"):
+        prepare_it(**on_gpu()).probe()
+
+
+def test_the_simulator_is_named_once_unless_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(cuda_launch, "_said", False)
+    inputs = arguments(problem(seq_lens=(9,), num_heads=1, num_kv_heads=1))
+    prepare_v1(**inputs).simulate()
+    assert capsys.readouterr().out == ""
+    for _ in range(2):
+        launch.paged_attention_v1(**inputs)
+        prepare_v2(**inputs).run()
+    assert capsys.readouterr().out == cuda_launch.SIMULATED + "\n"

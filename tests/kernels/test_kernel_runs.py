@@ -6,39 +6,33 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from pa_tutorial.arguments import FLT_MAX
 from pa_tutorial.checks.cases import CASES
-from pa_tutorial.checks.comparing import relative_errors, to_float64
 from pa_tutorial.checks.ladder import STAGES, backend_named
-from pa_tutorial.checks.problem import DecodeProblem
-from pa_tutorial.kernels import launch as package
 from pa_tutorial.kernels.geometry import NUM_THREADS
+from pa_tutorial.kernels.launch import paged_attention_v1_vector, paged_attention_v2
 from pa_tutorial.paging.allocator import NULL_BLOCK
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
-from simt import SimtError
-from tests.kernels import kernel_inputs
-from tests.kernels.kernel_inputs import arguments, prepare_naive, prepare_v1_vector, problem
+from simt import SimtError, program
+from tests.kernels.kernel_inputs import (
+    arguments,
+    prepare,
+    prepare_naive,
+    prepare_v1,
+    prepare_v2,
+    problem,
+    require_right,
+    wide,
+)
 from tests.simt.helpers import kernel
 
-PREPARE = {"cuda_naive": prepare_naive, "cuda_v1_vector": prepare_v1_vector}
-by_stage = pytest.mark.parametrize(
-    "stage", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in PREPARE]
-)
 ON_BLOCKS = ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2", "cpu", "triton")
-by_function = pytest.mark.parametrize(
-    "function",
-    [package.paged_attention_v1, package.paged_attention_v1_vector, package.paged_attention_v2],
-    ids=lambda f: f.__name__,
-)
 
 
-def require_right(out: Tensor, case: DecodeProblem) -> None:
-    """One rounding to the dtype of out, and sums in float32."""
-    bound = torch.finfo(case.dtype).eps / 2 + 3e-6
-    worst = relative_errors(to_float64(out), case.expected()["out"]).max()
-    assert worst <= bound, f"a head is off by {worst:.1e}, relative; the bound is {bound:.1e}"
+def by_stage(*names: str) -> pytest.MarkDecorator:
+    stages = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in names]
+    return pytest.mark.parametrize("stage", stages)
 
 
 # vLLM's own grid (its tests/kernels/test_attention.py) is all of dtypes, heads, head sizes, block
@@ -53,16 +47,16 @@ for i, j in itertools.product(range(len(HEAD_SIZES)), range(len(BLOCK_SIZES))):
 
 
 @pytest.mark.rest(keep=["float16-*"])
-@by_stage
+@by_stage("cuda_naive", "cuda_v1_vector", "cuda_v2")
 @pytest.mark.parametrize(("sizes", "num_threads"), GRID)
 def test_any_sizes_and_numbers_of_threads(stage: str, sizes: dict, num_threads: int) -> None:
     case = problem(seq_lens=(70, 33, 4), **sizes)
-    prepared = PREPARE[stage](**arguments(case), num_threads=num_threads)
-    assert prepared.geometry.num_threads == num_threads
-    require_right(prepared.run(), case)
+    inputs = arguments(case)
+    prepared = prepare(stage, **inputs, num_threads=num_threads, **STAGES[stage].sizes(case))
+    require_right(prepared.run(), inputs)
 
 
-@by_function
+@pytest.mark.parametrize("function", [paged_attention_v1_vector, paged_attention_v2])
 def test_a_stride_that_nobody_takes_may_be_anything(function: Callable) -> None:
     """Of one sequence and one head, the strides are never used: PyTorch allows any."""
     inputs = arguments(problem(seq_lens=(9,), num_heads=1, num_kv_heads=1, dtype=torch.float16))
@@ -70,19 +64,17 @@ def test_a_stride_that_nobody_takes_may_be_anything(function: Callable) -> None:
     assert torch.equal(function(**inputs | strange), function(**inputs))
 
 
-@by_stage
+@by_stage("cuda_naive", "cuda_v1")
 def test_a_geometry_has_one_kernel_and_another_geometry_another(stage: str) -> None:
     """Compiling takes a second: a second call must not compile again."""
-    first, again = (PREPARE[stage](**arguments(problem(seed=seed))) for seed in (0, 1))
+    first, again = (prepare(stage, **arguments(problem(seed=seed))) for seed in (0, 1))
     assert first.kernel is again.kernel
     for change in ({"head_size": 64}, {"block_size": 8}, {"dtype": torch.float16}):
-        assert PREPARE[stage](**arguments(problem(**change))).kernel is not first.kernel
+        assert prepare(stage, **arguments(problem(**change))).kernel is not first.kernel
 
 
 @pytest.mark.rest("test_ladder.py; notebook 26's engine steps in place", keep=["cuda_*", "triton"])
-@pytest.mark.parametrize(
-    "stage", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ON_BLOCKS]
-)
+@by_stage(*ON_BLOCKS)
 def test_a_launch_follows_its_tensors(stage: str) -> None:
     """A decode loop writes the next token, its block and its length in place, and runs again. A
     sequence that is shorter now has partitions that are not written any more. The block tables are
@@ -97,30 +89,27 @@ def test_a_launch_follows_its_tensors(stage: str) -> None:
     for tensor in (inputs.q, inputs.k_cache, inputs.v_cache, inputs.alibi_slopes):
         tensor.requires_grad_()
     launch = backend.prepare(inputs, **STAGES[stage].sizes(case))
-    kernel_inputs.require_right(launch.run(), vars(inputs))
+    require_right(launch.run(), vars(inputs))
     inputs.block_tables[1, 1] = inputs.block_tables[0, 0]  # now of both sequences
     inputs.seq_lens.copy_(torch.tensor([3, 19]))
     inputs.q.detach().mul_(-1)
     assert launch.run() is launch.out
-    kernel_inputs.require_right(launch.out, vars(inputs))
+    require_right(launch.out, vars(inputs))
     assert not launch.out.requires_grad
 
 
-@pytest.mark.parametrize(
-    "stage", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ON_BLOCKS]
-)
+@by_stage(*ON_BLOCKS)
 def test_slopes_may_be_every_second_number_of_a_tensor(stage: str) -> None:
     """An address that counts one number per head would read what is between them."""
-    inputs = problem(alibi=True, head_size=64).paged(backend_named(stage).layout)
-    with_gaps = replace(inputs, alibi_slopes=kernel_inputs.wide(inputs.alibi_slopes))
-    launch = backend_named(stage).prepare(with_gaps)
-    kernel_inputs.require_right(launch.run(), vars(inputs))
+    inputs = vars(problem(alibi=True, head_size=64).paged(backend_named(stage).layout))
+    with_gaps = inputs | {"alibi_slopes": wide(inputs["alibi_slopes"])}
+    require_right(prepare(stage, **with_gaps).run(), inputs)
 
 
 @pytest.mark.parametrize(
     ("stage", "part", "name"),
     [
-        *[(stage, None, "out") for stage in ("cuda_naive", "cuda_v1", "cuda_v1_vector")],
+        *[(stage, None, "out") for stage in ("cuda_naive", "cuda_v1")],
         *[("cuda_v2", "partitions", name) for name in ("exp_sums", "max_logits", "tmp_out")],
         ("cuda_v2", "reduce", "out"),
     ],
@@ -128,24 +117,18 @@ def test_slopes_may_be_every_second_number_of_a_tensor(stage: str) -> None:
 def test_a_kernel_that_reads_its_output_before_it_writes_it_is_stopped(
     stage: str, part: str | None, name: str
 ) -> None:
-    launch = kernel_inputs.prepare(stage, **arguments(problem()))
+    launch = prepare(stage, **arguments(problem()))
     launch = getattr(launch, part) if part else launch
     item = ", ".join("0" * launch.arguments[name].ndim)
     reads_first = kernel(", ".join(launch.arguments), f"value = {name}[{item}]")
-    with pytest.raises(SimtError, match=rf"init: .* reads {name}\[{item}\]"):
+    with pytest.raises(SimtError, match=rf"init: .* reads {name}\["):
         replace(launch, kernel=reads_first).simulate()
 
 
 DIVIDES_FIRST = ("paged_gather", "cuda_v1", "cuda_v1_vector", "cuda_v2")
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [
-        pytest.param(name, marks=getattr(pytest.mark, name))
-        for name in ("paged_gather", "paged_online", *ON_BLOCKS)
-    ],
-)
+@by_stage("paged_gather", "paged_online", *ON_BLOCKS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_v_may_be_as_large_as_is_promised(stage: str, dtype: torch.dtype) -> None:
     """README.md of kernels says how large. With equal scores no exp(score - maximum) is below 1."""
@@ -154,14 +137,10 @@ def test_v_may_be_as_large_as_is_promised(stage: str, dtype: torch.dtype) -> Non
     inputs.q.zero_()
     most = FLT_MAX if stage in DIVIDES_FIRST else FLT_MAX / 70
     inputs.v_cache[~inputs.v_cache.isnan()] = 0.99 * most
-    out = backend.prepare(inputs, **STAGES[stage].sizes(case)).run()
-    kernel_inputs.require_right(out, vars(inputs))
+    require_right(backend.prepare(inputs, **STAGES[stage].sizes(case)).run(), vars(inputs))
 
 
-# What the bounds of the cases cannot see ------------------------------------------------------
-
-
-@by_stage
+@by_stage("cuda_naive", "cuda_v1_vector")
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "worked_example"])
 def test_only_the_output_is_rounded(stage: str, name: str) -> None:
     """Rows that the warps exchange in float16 would be right within the bound of the case.
@@ -169,6 +148,60 @@ def test_only_the_output_is_rounded(stage: str, name: str) -> None:
     But then one element in ten differs from the exact output, rounded once.
     """
     case = CASES[f"decode/{name}"]
-    out = PREPARE[stage](**vars(case.paged("vllm"))).run()
+    out = prepare(stage, **arguments(case)).run()
     exact = torch.from_numpy(case.expected()["out"]).to(case.dtype)
     assert (out == exact).double().mean() > 0.98
+
+
+# An index times a stride passes 2**31: the product needs 64 bits. Gigabytes are reserved, and a few
+# pages of them are used.
+TWO_SEQUENCES = problem(num_heads=1, num_kv_heads=1, dtype=torch.float16)
+BLOCK_STRIDE = 2**29  # block 5 of the worked example begins behind 2**31
+
+
+def far(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy whose second row begins at 2**31."""
+    memory = tensor.new_empty(2**31 + tensor[0].numel())
+    return memory.as_strided(tensor.shape, (2**31, *tensor.stride()[1:])).copy_(tensor)
+
+
+@pytest.mark.parametrize("prepare_it", [prepare_naive, prepare_v1, prepare_v2])
+def test_what_lies_behind_two_billion_elements_is_read(prepare_it: Callable) -> None:
+    """Queries, and blocks; between K and V of a block is a gap."""
+    inputs = arguments(TWO_SEQUENCES)
+    right = prepare_it(**inputs).run()
+    assert torch.equal(prepare_it(**inputs | {"q": far(inputs["q"])}).run(), right)
+    inputs = arguments(CASES["decode/worked_example"])
+    right = prepare_it(**inputs).run()
+    num_blocks, block = len(inputs["k_cache"]), inputs["k_cache"][0].numel()
+    pool = torch.empty((num_blocks - 2) * BLOCK_STRIDE + 2 * block, dtype=inputs["q"].dtype)
+    for number, name in enumerate(("k_cache", "v_cache")):
+        cache = inputs[name]
+        shape = (num_blocks - 1, *cache.shape[1:])
+        inputs[name] = pool.as_strided(shape, (BLOCK_STRIDE, *cache.stride()[1:]), number * block)
+        for used in inputs["block_tables"][0, :2].tolist():
+            inputs[name][used] = cache[used]
+    assert torch.equal(prepare_it(**inputs).run(), right)
+
+
+def test_partitions_behind_two_billion_elements_are_written_and_read() -> None:
+    near, prepared = (prepare_v2(**arguments(TWO_SEQUENCES), partition_size=16) for _ in "nf")
+    left = prepared.partitions.arguments.items()
+    away = {name: far(value) for name, value in left if name in prepared.partitions.unwritten}
+    for part in (prepared.partitions, prepared.reduce):
+        # Other checks remember 8 bytes for each element, and copy first what is written.
+        launch = replace(part, arguments=part.arguments | away, unwritten=())
+        launch.simulate(checks=("memory", "sync"), order="forward")
+    assert torch.equal(prepared.out, near.run())
+
+
+def test_the_thread_blocks_of_a_paged_kernel_run_side_by_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = (prepare_v2(**arguments(TWO_SEQUENCES), partition_size=16) for _ in "oo")
+    run, ended = program.run_batched, []
+    monkeypatch.setattr(program, "run_batched", lambda *args: ended.append(run(*args)) or ended[-1])
+    batched = one.probe()
+    assert ended == [True, True]
+    monkeypatch.setattr(program, "may_run_batched", lambda *_: False)
+    torch.testing.assert_close(batched, other.probe(), rtol=0, atol=0, equal_nan=True)
