@@ -1,39 +1,97 @@
 """The CUDA stages, checked as Numba compiles them: free hosted notebooks' cards and later ones."""
 
+import numpy as np
 import pytest
+import torch
+from numba import cuda
 
 from pa_tutorial.checks import check
-from pa_tutorial.checks.ladder import STAGES
-
-STAGES_IN_CUDA = [name for name in STAGES if name.startswith("cuda_")]
+from pa_tutorial.checks.cases import CASES
+from pa_tutorial.checks.comparing import bounds_of, compare
+from pa_tutorial.checks.ladder import STAGES, backend_named
+from pa_tutorial.kernels.compiled.backend import Compiled, CompiledLaunch
+from pa_tutorial.kernels.cuda_launch import CudaLaunch
+from pa_tutorial.kernels.geometry import Geometry
+from simt import Trace
+from simt.ptx import PtxFault
+from simt.traffic import costs
 
 pytestmark = pytest.mark.needs("numba-cuda")
+by_stage = pytest.mark.parametrize("name", [name for name in STAGES if name.startswith("cuda_")])
+rest = pytest.mark.rest("the last stage on one case")
 
 
-@pytest.mark.rest("test_ptx_kernels.py: one kernel and one case")
+@rest
 @pytest.mark.parametrize("capability", [(7, 5), (9, 0), (12, 0)], ids="{0[0]}.{0[1]}".format)
-@pytest.mark.parametrize("name", STAGES_IN_CUDA)
+@by_stage
 def test_a_stage_passes_its_short_check_as_compiled(name: str, capability: tuple[int, int]) -> None:
     check(name, short=True, compiled=capability)
 
 
-@pytest.mark.rest("test_ptx_kernels.py: one kernel and one case")
-@pytest.mark.parametrize("name", STAGES_IN_CUDA)
+@rest
+@by_stage
 def test_a_stage_passes_every_case_as_compiled(name: str) -> None:
     check(name, compiled=True)
 
 
+def global_cost(trace: Trace) -> dict[str, tuple[int, int]]:
+    """(transactions, sectors) of each array in global memory."""
+    found = {}
+    for array in {array.name for array in trace.arrays if array.space == "global"}:
+        part = trace.only(array=array)
+        found[array] = part.num_instructions, int(costs(part)["sectors"].sum())
+    return {array: cost for array, cost in found.items() if cost[0]}
+
+
+@pytest.mark.rest(keep=["cuda_v2-one_full_block"])
+@pytest.mark.parametrize("case", ["gqa", "bfloat16", "head_size_120_float16", "one_full_block"])
+@by_stage
+def test_the_compiled_kernel_computes_and_moves_what_the_simulated_one_does(
+    name: str, case: str
+) -> None:
+    """In the last case v2 has sequences of one full partition and of several."""
+    problem = CASES[f"decode/{case}"]
+    step, sizes = problem.paged("vllm"), STAGES[name].sizes(problem)
+    compiled = Compiled(backend_named(name)).prepare(step, **sizes)
+    found = compiled.probe()
+    promised = (
+        {"qk", "out"} if name == "cuda_naive" else {"qk", "qk_max", "exp_sum", "logits", "out"}
+    )
+    assert found.keys() - {"accs"} == promised
+    for one in compare(found, {"the oracle": problem.expected()}, bounds_of(problem.id)):
+        assert one.passed, one
+    reports = backend_named(name).prepare(step, **sizes).simulate(trace="all", checks=())
+    reports = reports if isinstance(reports, tuple) else (reports,)
+    for ours, theirs in zip(compiled.reports, reports, strict=True):
+        of_ours, of_theirs = (global_cost(one.trace) for one in (ours, theirs))
+        # A number of a head may be loaded where it is used, in the warps that use it.
+        slopes = of_ours.pop("alibi_slopes", (0, 0)), of_theirs.pop("alibi_slopes", (0, 0))
+        assert slopes[0] <= slopes[1]
+        assert of_ours == of_theirs
+        assert ours.issued["barrier"] == theirs.trace.only(kind="barrier").num_instructions
+
+
+@cuda.jit
+def shift(out: np.ndarray, a: np.ndarray) -> None:
+    t = cuda.threadIdx.x
+    out[t] = a[t + 1]
+
+
+@pytest.mark.rest("test_ptx_faults.py")
+def test_a_mistake_in_a_compiled_stage_names_the_line_of_python() -> None:
+    """It is compiled as for a launch, without lines; then once more with them."""
+    out, a = torch.zeros(64), torch.zeros(64)
+    geometry, arguments = Geometry(32, 8, num_threads=64), {"out": out, "a": a}
+    launch = CudaLaunch(None, shift, geometry, (1, 1, 1), 0, arguments, out)
+    with pytest.raises(PtxFault, match=r"from line \d+ of .*test_ptx_stages.py:  out\[t\] = a"):
+        CompiledLaunch(launch, (8, 0)).run()
+
+
 @pytest.mark.parametrize(
-    ("capability", "error", "what"),
-    [
-        (90, TypeError, "compiled is of type int"),
-        ((9,), ValueError, r"compiled is \(9,\); it must be two whole numbers"),
-        ((6, 1), ValueError, r"compiled is \(6, 1\); it must be \(7, 5\) or newer"),
-        ((99, 0), ValueError, r"compiled: .* the compiler doesn't know; the nearest is"),
-    ],
+    ("capability", "error"), [(90, TypeError), ((6, 1), ValueError), ((99, 0), ValueError)]
 )
 def test_what_is_not_a_compute_capability_is_refused(
-    capability: object, error: type[Exception], what: str
+    capability: object, error: type[Exception]
 ) -> None:
-    with pytest.raises(error, match=what):
+    with pytest.raises(error, match=r"^compiled"):
         check("cuda_naive", short=True, compiled=capability)
