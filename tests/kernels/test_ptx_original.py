@@ -4,7 +4,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -55,7 +54,6 @@ __global__ void paged_attention_v2_reduce_kernel(
 }}
 }}
 """
-needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 
 
 def source(path: Path, value: str, folder: str = FOLDERS[0]) -> Path:
@@ -64,30 +62,25 @@ def source(path: Path, value: str, folder: str = FOLDERS[0]) -> Path:
     return path
 
 
-def test_a_folder_without_the_kernels_gets_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    assert main([str(tmp_path)]) == 1
-    assert capsys.readouterr().err == (
-        f"{tmp_path} has no {KERNELS} in {' or '.join(FOLDERS)}: is it vLLM's source, "
-        "up to version 0.24.0?\n"
-    )
-
-
-def test_without_a_compiler_there_is_one_line(
+def test_what_is_missing_is_said_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert main([str(tmp_path)]) == 1
+    assert f"{tmp_path} has no {KERNELS}" in (said := capsys.readouterr().err)
     monkeypatch.setenv("PATH", "")
     assert main([str(source(tmp_path, "q[0]"))]) == 1
-    assert capsys.readouterr().err.startswith("nvcc, the compiler of NVIDIA's CUDA toolkit, isn't")
+    assert "nvcc" in (said := said + capsys.readouterr().err)
+    assert said.count("\n") == 2
+
+
+needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 
 
 @needs_nvcc
-@pytest.mark.parametrize("folder", FOLDERS)
 def test_kernels_that_do_not_compile_get_one_line(
-    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture
+    tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    assert main([str(source(tmp_path, "nothing[0]", folder))]) == 1
+    assert main([str(source(tmp_path, "nothing[0]"))]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert 'identifier "nothing" is undefined' in said
@@ -98,13 +91,13 @@ def test_kernels_that_do_not_compile_get_one_line(
 @pytest.mark.parametrize("dtype", TYPES)
 def test_the_arguments_arrive_where_vllm_expects_them(tmp_path: Path, dtype: torch.dtype) -> None:
     problem = replace(WORKED_EXAMPLE, dtype=dtype)
-    step = problem.paged("vllm")
-    text = compiled_original(
-        source(tmp_path, "q[at + q_stride * blockIdx.y]"), step, problem.block_size
+    step, path = (
+        problem.paged("vllm"),
+        source(tmp_path, "q[at + q_stride * blockIdx.y]", FOLDERS[1]),
     )
+    text = compiled_original(path, step, problem.block_size)
     out, report = run_original(text, step, problem.block_size)
     assert torch.equal(out, step.q)
     assert report.issued["barrier"] == 0
     again, *_ = run_original_v2(text, step)
     assert torch.equal(again["out"], step.q)
-    assert np.unique(report.trace.only(space="global").records.num_bytes) == step.q.element_size()
