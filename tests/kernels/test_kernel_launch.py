@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
+from pa_tutorial.checks.__main__ import main
 from pa_tutorial.checks.ladder import PAGED, backend_named
 from pa_tutorial.kernels import cuda_backends, cuda_launch, launch
-from pa_tutorial.kernels.triton.backend import TritonCall
+from pa_tutorial.kernels.triton import backend
 from simt.launch_options import MAX_SHARED
 from tests.kernels.kernel_inputs import (
     apart,
@@ -42,7 +43,7 @@ ignore_data_ptr = pytest.mark.filterwarnings("ignore:Accessing the data pointer 
 @pytest.fixture
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error comes before any kernel."""
-    monkeypatch.delattr(TritonCall, "run")
+    monkeypatch.delattr(backend.TritonCall, "run")
     monkeypatch.delattr(cuda_launch, "launch")
 
 
@@ -67,15 +68,15 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(
-    ("backend", "name", "change", "what"),
+    ("stage", "name", "change", "what"),
     [pytest.param(*one, marks=getattr(pytest.mark, one[0])) for one in REFUSED],
 )
 def test_what_a_kernel_cannot_take_is_refused(
-    backend: str, name: str, change: Callable, what: str, nothing_runs: None
+    stage: str, name: str, change: Callable, what: str, nothing_runs: None
 ) -> None:
-    given = vars(problem(alibi=True).paged(backend_named(backend).layout))
+    given = vars(problem(alibi=True).paged(backend_named(stage).layout))
     with pytest.raises((TypeError, ValueError), match=f"^{re.escape(what)}"):
-        prepare(backend, **given | {name: change(given[name])})
+        prepare(stage, **given | {name: change(given[name])})
 
 
 @pytest.mark.parametrize("name", ["cuda_v1", "triton"])
@@ -101,10 +102,9 @@ def test_the_cpu_kernel_refuses_other_dtypes_blocks_and_no_shares() -> None:
 
 @pytest.mark.parametrize("name", [name for name in PAGED if "paged" not in name])
 def test_a_cache_in_the_other_layout_is_refused(name: str) -> None:
-    backend = backend_named(name)
-    other = {"plain": "vllm", "vllm": "plain"}[backend.layout]
+    other = {"plain": "vllm", "vllm": "plain"}[backend_named(name).layout]
     with pytest.raises(ValueError, match=r"k_cache.shape is .* dimensions"):
-        backend.prepare(problem().paged(other))
+        prepare(name, **vars(problem().paged(other)))
 
 
 SIZES = {
@@ -132,6 +132,21 @@ def test_more_partitions_than_a_grid_has_room_for_are_refused() -> None:
     with pytest.raises(ValueError, match="partition_size is 1; it must be at least 2"):
         prepare_triton(**long, partition_size=1)
     assert prepare_triton(**long, partition_size=2).partitions.grid[2] == 2**15
+
+
+@pytest.mark.parametrize(
+    ("platform", "why"), [("linux", "pip install -e '.[triton]'"), ("win32", "this is win32")]
+)
+def test_where_there_is_no_triton_the_reason_names_the_platform_or_what_to_install(
+    platform: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(backend, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert backend.why_absent().endswith(why)
+    with pytest.raises(ImportError, match="cannot run here"):
+        backend.paged_attention_triton(**step())
+    assert main(["triton"]) == 1
+    assert capsys.readouterr().out.strip().endswith(why)
 
 
 @pytest.mark.parametrize("partition_size", [12, 0, 65_536])
