@@ -1,7 +1,6 @@
 """Small decode steps for the tests of the kernels, and what is changed in them."""
 
 from dataclasses import fields, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -44,12 +43,6 @@ def prepare(backend: str, *values: object, **named: object) -> Launch:
     if not launch.out.is_cuda:  # on a GPU, and on a stand-in for one, reading would wait
         assert launch.out.isnan().all()
     return launch
-
-
-prepare_naive, prepare_v1, prepare_v1_vector, prepare_v2, prepare_cpu, prepare_triton = (
-    partial(prepare, name)
-    for name in ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2", "cpu", "triton")
-)
 
 
 def error(out: Tensor, arguments: dict[str, object]) -> float:

@@ -16,12 +16,12 @@ from statistics import median
 from time import process_time
 
 import numpy as np
-from numba import cuda, float32, int32
+from numba import cuda, float32
 
 import simt
 from pa_tutorial.printing import print_anything
 
-TILE, BLOCK, BINS = 16, 256, 256
+TILE = 16
 PROCESSES = 5  # of each tree, for each program
 LAUNCHES = 4
 Launch = Callable[[], object]
@@ -45,33 +45,10 @@ def matmul(c, a, b):
         c[y, x] = total
 
 
-@cuda.jit
-def histogram(counts, numbers, low, high):
-    local = cuda.shared.array(BINS, int32)
-    t = cuda.threadIdx.x
-    local[t] = 0
-    cuda.syncthreads()
-    for i in range(cuda.grid(1), numbers.size, cuda.gridsize(1)):
-        b = int(BINS * (numbers[i] - low) / (high - low))
-        if 0 <= b < BINS:
-            cuda.atomic.add(local, b, 1)
-    cuda.syncthreads()
-    cuda.atomic.add(counts, t, local[t])
-
-
-def numbers_between_0_and_1(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).random(shape, np.float32)
-
-
 def a_matmul(launch: Callable) -> Launch:
-    a, b = numbers_between_0_and_1(2, 256, 256)
+    a, b = np.random.default_rng(0).random((2, 256, 256), np.float32)
     c = np.zeros_like(a)
     return lambda: launch(matmul, (16, 16), (TILE, TILE), c, a, b)
-
-
-def a_histogram(launch: Callable) -> Launch:
-    numbers, counts = numbers_between_0_and_1(1_000_000), np.zeros(BINS, np.int32)
-    return lambda: launch(histogram, 256, BLOCK, counts, numbers, 0.0, 1.0)
 
 
 def a_decode_step(_launch: Callable) -> Launch:
@@ -92,7 +69,7 @@ def a_decode_step(_launch: Callable) -> Launch:
     return prepared.simulate
 
 
-PROGRAMS = (a_matmul, a_histogram, a_decode_step)
+PROGRAMS = (a_matmul, a_decode_step)
 
 
 def measured(program: str) -> None:

@@ -18,7 +18,7 @@ from pa_tutorial.checks.cases import CASES
 from pa_tutorial.kernels.cpu import kernel as cpu_kernel
 from pa_tutorial.kernels.cpu.backend import STORED_AS, cpu_backend, cut, paged_attention_cpu
 from pa_tutorial.kernels.cpu.vectors import E4M3_UNIT
-from tests.kernels.kernel_inputs import prepare_cpu, require_right, step
+from tests.kernels.kernel_inputs import prepare, require_right, step
 
 pytestmark = pytest.mark.cpu
 # All of one head size, block size and dtype: they are compiled once.
@@ -39,7 +39,7 @@ def test_any_number_of_shares_gives_the_same_step(num_shares: int, two_workers: 
     """33 blocks in all: one a share, and more shares than blocks. A core that is free takes the
     shares of others: here one core has the shares of two workers."""
     arguments = mixed()
-    prepared = prepare_cpu(**arguments, num_shares=num_shares)
+    prepared = prepare("cpu", **arguments, num_shares=num_shares)
     for left in prepared.arguments[2]:  # the partitions: they too may hold the right answer
         left.fill(np.nan)
     require_right(prepared.run(), arguments)
@@ -70,7 +70,8 @@ def in_a_new_process(code: str, before: str = "", **environment: str) -> str:
 
 def test_torch_keeps_its_number_of_threads() -> None:
     """Numba's threads, when they start, set OpenMP's number, which is torch's too."""
-    code = "torch.set_num_threads(1); prepare_cpu(**mixed()).run(); print(torch.get_num_threads())"
+    code = "torch.set_num_threads(1); paged_attention_cpu(**mixed()); "
+    code += "print(torch.get_num_threads())"
     assert in_a_new_process(code, OMP_NUM_THREADS="2", NUMBA_NUM_THREADS="2") == "1\n"
 
 
@@ -130,11 +131,11 @@ def test_the_compiled_kernel_is_kept_on_disk_until_its_text_changes(
     capsys: pytest.CaptureFixture,
 ) -> None:
     inputs = mixed()
-    prepare_cpu(**inputs).run()
+    prepare("cpu", **inputs).run()
     capsys.readouterr()
     again = cpu_kernel.cpu_kernel.__wrapped__()  # as in a new process
     assert not capsys.readouterr().err, "it need not be compiled"
-    replace(prepare_cpu(**inputs), kernel=again).run()
+    replace(prepare("cpu", **inputs), kernel=again).run()
     assert sum(again.stats.cache_hits.values()) == 1
     assert not again.stats.cache_misses
     functions = cpu_kernel.loops.__wrapped__(MIXED["head_size"], types.float32)

@@ -15,16 +15,7 @@ from pa_tutorial.kernels.launch import paged_attention_v1_vector, paged_attentio
 from pa_tutorial.paging.allocator import NULL_BLOCK
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from simt import SimtError, program
-from tests.kernels.kernel_inputs import (
-    arguments,
-    prepare,
-    prepare_naive,
-    prepare_v1,
-    prepare_v2,
-    problem,
-    require_right,
-    wide,
-)
+from tests.kernels.kernel_inputs import arguments, prepare, problem, require_right, wide
 from tests.simt.helpers import kernel
 
 ON_BLOCKS = ("cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2", "cpu", "triton")
@@ -165,14 +156,14 @@ def far(tensor: torch.Tensor) -> torch.Tensor:
     return memory.as_strided(tensor.shape, (2**31, *tensor.stride()[1:])).copy_(tensor)
 
 
-@pytest.mark.parametrize("prepare_it", [prepare_naive, prepare_v1, prepare_v2])
-def test_what_lies_behind_two_billion_elements_is_read(prepare_it: Callable) -> None:
+@pytest.mark.parametrize("stage", ["cuda_naive", "cuda_v1", "cuda_v2"])
+def test_what_lies_behind_two_billion_elements_is_read(stage: str) -> None:
     """Queries, and blocks; between K and V of a block is a gap."""
     inputs = arguments(TWO_SEQUENCES)
-    right = prepare_it(**inputs).run()
-    assert torch.equal(prepare_it(**inputs | {"q": far(inputs["q"])}).run(), right)
+    right = prepare(stage, **inputs).run()
+    assert torch.equal(prepare(stage, **inputs | {"q": far(inputs["q"])}).run(), right)
     inputs = arguments(CASES["decode/worked_example"])
-    right = prepare_it(**inputs).run()
+    right = prepare(stage, **inputs).run()
     num_blocks, block = len(inputs["k_cache"]), inputs["k_cache"][0].numel()
     pool = torch.empty((num_blocks - 2) * BLOCK_STRIDE + 2 * block, dtype=inputs["q"].dtype)
     for number, name in enumerate(("k_cache", "v_cache")):
@@ -181,11 +172,13 @@ def test_what_lies_behind_two_billion_elements_is_read(prepare_it: Callable) -> 
         inputs[name] = pool.as_strided(shape, (BLOCK_STRIDE, *cache.stride()[1:]), number * block)
         for used in inputs["block_tables"][0, :2].tolist():
             inputs[name][used] = cache[used]
-    assert torch.equal(prepare_it(**inputs).run(), right)
+    assert torch.equal(prepare(stage, **inputs).run(), right)
 
 
 def test_partitions_behind_two_billion_elements_are_written_and_read() -> None:
-    near, prepared = (prepare_v2(**arguments(TWO_SEQUENCES), partition_size=16) for _ in "nf")
+    near, prepared = (
+        prepare("cuda_v2", **arguments(TWO_SEQUENCES), partition_size=16) for _ in "nf"
+    )
     left = prepared.partitions.arguments.items()
     away = {name: far(value) for name, value in left if name in prepared.partitions.unwritten}
     for part in (prepared.partitions, prepared.reduce):
@@ -198,7 +191,7 @@ def test_partitions_behind_two_billion_elements_are_written_and_read() -> None:
 def test_the_thread_blocks_of_a_paged_kernel_run_side_by_side(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, other = (prepare_v2(**arguments(TWO_SEQUENCES), partition_size=16) for _ in "oo")
+    one, other = (prepare("cuda_v2", **arguments(TWO_SEQUENCES), partition_size=16) for _ in "oo")
     run, ended = program.run_batched, []
     monkeypatch.setattr(program, "run_batched", lambda *args: ended.append(run(*args)) or ended[-1])
     batched = one.probe()

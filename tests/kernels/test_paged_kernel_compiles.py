@@ -1,7 +1,6 @@
 """Numba compiles the kernels of the package for real GPUs, and the code is what one hopes for."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,14 +9,7 @@ from pa_tutorial.kernels.compiled.backend import parts_of
 from pa_tutorial.kernels.compiled.report import CAPABILITIES, Capability, Compiled, arch, compiled
 from pa_tutorial.kernels.cuda_launch import CudaLaunch
 from pa_tutorial.kernels.geometry import Geometry
-from tests.kernels.kernel_inputs import (
-    arguments,
-    prepare_naive,
-    prepare_v1,
-    prepare_v1_vector,
-    prepare_v2,
-    problem,
-)
+from tests.kernels.kernel_inputs import arguments, prepare, problem
 
 pytestmark = pytest.mark.needs("numba-cuda")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -45,12 +37,12 @@ def short(geometry: Geometry) -> str:
     return f"{dtype}-head{geometry.head_size}-bs{geometry.block_size}-t{geometry.num_threads}"
 
 
-def parts(prepare: Callable, geometry: Geometry) -> tuple[CudaLaunch, ...]:
+def parts(stage: str, geometry: Geometry) -> tuple[CudaLaunch, ...]:
     """The launches of a step of this geometry."""
     sizes = {"head_size": geometry.head_size, "block_size": geometry.block_size}
     sizes |= {"num_heads": geometry.num_queries_per_kv, "num_kv_heads": 1}
     case = problem(dtype=geometry.dtype, **sizes)
-    return parts_of(prepare(**arguments(case), num_threads=geometry.num_threads))
+    return parts_of(prepare(stage, **arguments(case), num_threads=geometry.num_threads))
 
 
 def complaints(build: Compiled, geometry: Geometry) -> list[str]:
@@ -66,23 +58,22 @@ def complaints(build: Compiled, geometry: Geometry) -> list[str]:
     return found
 
 
-ALL = {"naive": prepare_naive, "v1": prepare_v1, "by_vec": prepare_v1_vector, "v2": prepare_v2}
 AT_REFERENCE = "float16-head128-bs16-t128"
 
 
-@pytest.mark.rest(keep=[f"{AT_REFERENCE}-naive", f"{AT_REFERENCE}-v2"])
-@pytest.mark.parametrize("prepare", ALL.values(), ids=ALL)
+@pytest.mark.rest(keep=[f"{AT_REFERENCE}-cuda_naive", f"{AT_REFERENCE}-cuda_v2"])
+@pytest.mark.parametrize("stage", ["cuda_naive", "cuda_v1", "cuda_v1_vector", "cuda_v2"])
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
-def test_a_kernel_compiles_to_float32_in_registers(geometry: Geometry, prepare: Callable) -> None:
-    for part in parts(prepare, geometry):
+def test_a_kernel_compiles_to_float32_in_registers(geometry: Geometry, stage: str) -> None:
+    for part in parts(stage, geometry):
         assert not complaints(compiled(part.kernel, *part.arguments.values()), geometry)
 
 
 @pytest.mark.rest("the next test, at the reference geometry")
-@pytest.mark.parametrize("prepare", [prepare_v1_vector, prepare_v2], ids=["v1", "v2"])
+@pytest.mark.parametrize("stage", ["cuda_v1_vector", "cuda_v2"])
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=short)
-def test_vector_loads_compile_to_wide_loads(geometry: Geometry, prepare: Callable) -> None:
-    part = parts(prepare, geometry)[0]
+def test_vector_loads_compile_to_wide_loads(geometry: Geometry, stage: str) -> None:
+    part = parts(stage, geometry)[0]
     loads = compiled(part.kernel, *part.arguments.values()).loads
     rows = 1 if geometry == NOT_UNROLLED else geometry.NUM_ROWS_PER_THREAD  # in the text
     vec_bytes = geometry.VEC_SIZE * geometry.ITEMSIZE
@@ -94,7 +85,7 @@ def test_vector_loads_compile_to_wide_loads(geometry: Geometry, prepare: Callabl
 @pytest.mark.rest(keep=["sm_90"])
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=arch)
 def test_the_reference_has_as_many_wide_loads_as_the_original(capability: Capability) -> None:
-    (part,) = parts(prepare_v1_vector, REFERENCE)
+    (part,) = parts("cuda_v1_vector", REFERENCE)
     build = compiled(part.kernel, *part.arguments.values(), capability=capability)
     assert not complaints(build, REFERENCE)
     assert f".target {arch(capability)}" in build.ptx

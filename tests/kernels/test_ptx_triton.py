@@ -18,7 +18,7 @@ from simt.gpus import WARP_SIZE
 from simt.ptx import PtxFault, PtxReport, parse, run_ptx
 from tests.kernels.kernel_inputs import (
     float8_step,
-    prepare_triton,
+    prepare,
     require_float8_right,
     require_right,
     step,
@@ -67,7 +67,7 @@ def test_the_compiled_kernels_are_right(
     dtype: torch.dtype, geometry: dict[str, int], capability: Capability
 ) -> None:
     values = step(dtype=dtype, **geometry)
-    launch = prepare_triton(**values, partition_size=16, tile_size=16)
+    launch = prepare("triton", **values, partition_size=16, tile_size=16)
     report = run_launch(launch, capability)
     require_right(launch.out, values)
     assert report.issued["copy"] > 0
@@ -89,7 +89,7 @@ def test_the_compiled_kernels_read_an_8_bit_cache(
 
 
 def test_a_wait_for_too_few_copies_is_found_in_a_compiled_kernel() -> None:
-    call = prepare_triton(**step(dtype=torch.float16)).partitions
+    call = prepare("triton", **step(dtype=torch.float16)).partitions
     build = compile_call(call)
     text = re.sub(r"wait_group\s+0", "wait_group 4", build.ptx)
     with pytest.raises(PtxFault, match=r"init: .*cp\.async"):

@@ -11,7 +11,7 @@ import torch
 from pa_tutorial.kernels.compiled.report import CAPABILITIES, Capability, arch, loads_of
 from pa_tutorial.kernels.triton.backend import TritonLaunch, triton_backend, why_absent
 from pa_tutorial.paging.quantization import FLOAT8
-from tests.kernels.kernel_inputs import float8_step, prepare_triton, step
+from tests.kernels.kernel_inputs import float8_step, prepare, step
 
 if why_absent() is None:
     from triton.runtime import driver
@@ -30,7 +30,7 @@ by_capability = pytest.mark.parametrize("capability", CAPABILITIES, ids=arch)
 def prepared(head_size: int, dtype: torch.dtype, group: int) -> TritonLaunch:
     """A step of one sequence."""
     sizes = {"seq_lens": (20,), "num_heads": 2 * group, "num_kv_heads": 2, "block_size": 16}
-    return prepare_triton(**step(head_size=head_size, dtype=dtype, **sizes))
+    return prepare("triton", **step(head_size=head_size, dtype=dtype, **sizes))
 
 
 def complaints(build: TritonCompiled, dtype: torch.dtype) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pa_tutorial.kernels.triton.backend import PARTITIONS_AT_ONCE, why_absent
 from pa_tutorial.paging.layouts import DTYPES
-from tests.kernels.kernel_inputs import prepare_triton, require_right, step
+from tests.kernels.kernel_inputs import prepare, require_right, step
 from tests.triton_trials import TRIALS
 
 if why_absent() is None:
@@ -25,7 +25,7 @@ def test_any_head_size(head_size: int, dtype: torch.dtype) -> None:
     arguments = step(head_size=head_size // 8 * 8 + 8, dtype=dtype)
     for name in ("q", "k_cache", "v_cache"):
         arguments[name] = arguments[name][..., :head_size].contiguous()
-    require_right(prepare_triton(**arguments).run(), arguments)
+    require_right(prepare("triton", **arguments).run(), arguments)
 
 
 # A tile is part of a block, or has several, or ends within one; a partition may begin and end
@@ -40,7 +40,7 @@ def test_any_block_tile_and_partition_size(
 ) -> None:
     arguments = step(seq_lens=(37, 1, 24), block_size=block_size, alibi=True)
     sizes = {"tile_size": tile_size, "partition_size": partition_size}
-    require_right(prepare_triton(**arguments, **sizes).run(), arguments)
+    require_right(prepare("triton", **arguments, **sizes).run(), arguments)
 
 
 @pytest.mark.parametrize("num_partitions", [2, 15, 16, 17, 33])
@@ -49,7 +49,7 @@ def test_any_number_of_partitions_is_merged(num_partitions: int) -> None:
     assert PARTITIONS_AT_ONCE == 16
     arguments = step(seq_lens=(4 * num_partitions - 1,), num_heads=2, num_kv_heads=1, alibi=True)
     arguments["alibi_slopes"].fill_(0.5)
-    prepared = prepare_triton(**arguments, partition_size=4, tile_size=16)
+    prepared = prepare("triton", **arguments, partition_size=4, tile_size=16)
     assert prepared.partitions.grid == (1, 1, num_partitions)
     require_right(prepared.run(), arguments)
 
@@ -62,7 +62,7 @@ def test_every_trial_finds_nothing_wrong(name: str) -> None:
 
 def test_sizes_reach_the_kernels_as_a_gpu_would_be_asked_for_them() -> None:
     sizes = {"tile_size": 32, "num_warps": 8, "num_stages": 5}
-    call = prepare_triton(**step(num_heads=6, head_size=80), **sizes).partitions
+    call = prepare("triton", **step(num_heads=6, head_size=80), **sizes).partitions
     asked = {"num_warps": 8, "num_stages": 5, "TILE_SIZE": 32, "enable_fp_fusion": True}
     assert asked.items() <= call.for_gpu.items()
     assert call.constants["NUM_QUERIES_PADDED"] == 4, "three query heads, and no more than needed"
@@ -110,7 +110,7 @@ def test_a_step_reads_and_writes_what_it_has_to(changes: dict[str, object]) -> N
     token. The slopes and what the first kernel hands to the second are tensors of the launch."""
     arguments, read, written = step(**changes), Counter(), Counter()
     q, k_cache, v_cache, block_tables, seq_lens = [*arguments.values()][:5]
-    prepared = prepare_triton(**arguments, partition_size=7, tile_size=16)
+    prepared = prepare("triton", **arguments, partition_size=7, tile_size=16)
     with (
         recording("create_masked_load", 0, read),
         recording("create_masked_store", 1, written),

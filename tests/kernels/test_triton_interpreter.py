@@ -12,7 +12,7 @@ import torch
 
 from pa_tutorial.exercises.exercise import compiled
 from pa_tutorial.kernels.triton.backend import why_absent
-from tests.kernels.kernel_inputs import prepare_triton, require_right, step
+from tests.kernels.kernel_inputs import prepare, require_right, step
 
 pytestmark = pytest.mark.triton
 
@@ -40,7 +40,7 @@ def test_warnings_and_numpy_are_as_before() -> None:
     before = np.geterr(), list(warnings.filters)
     arguments = step()
     arguments["q"][0] = torch.nan
-    assert prepare_triton(**arguments, tile_size=16).run()[0].isnan().all()
+    assert prepare("triton", **arguments, tile_size=16).run()[0].isnan().all()
     assert (np.geterr(), list(warnings.filters)) == before
 
 
@@ -51,7 +51,7 @@ def test_a_kernel_can_still_be_compiled() -> None:
         with pytest.raises(InterpreterError, match="power of 2"):
             interpret(failing_kernel, (1, 1, 1), out_ptr=torch.zeros(4))
         assert isinstance(tl.sum, JITFunction), "the language is as before"
-        prepared = prepare_triton(**arguments)
+        prepared = prepare("triton", **arguments)
         require_right(prepared.run(), arguments)
         assert "tl.dot" not in compile_call(prepared.partitions).ttgir
 
@@ -63,7 +63,7 @@ def test_a_kernel_can_still_be_compiled() -> None:
 def test_a_step_runs_whatever_was_imported_before(before: str, asked: dict[str, str]) -> None:
     """Triton's own choice is made when it is imported, and torch may have done that already."""
     code = "from tests.kernels.kernel_inputs import *; given = step(dtype=torch.bfloat16); "
-    code += "require_right(prepare_triton(**given).run(), given)"
+    code += "require_right(prepare('triton', **given).run(), given)"
     subprocess.run([sys.executable, "-c", before + code], env=os.environ | asked, check=True)
 
 
@@ -151,7 +151,7 @@ def test_a_bfloat16_is_rounded_to_nearest_even(how: str, dtype: torch.dtype) -> 
 
 
 def test_the_ptx_rounds_the_output_to_nearest_as_the_interpreter_does() -> None:
-    launch = prepare_triton(**step(dtype=torch.bfloat16))
+    launch = prepare("triton", **step(dtype=torch.bfloat16))
     assert compile_call(launch.reduce).count("cvt.rn.bf16")
     launch.run()
     merged = launch.merged()
