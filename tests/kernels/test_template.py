@@ -3,20 +3,28 @@
 import ast
 from collections.abc import Callable
 from itertools import product
-from unittest.mock import MagicMock
 
 import pytest
 import torch
 from numba import cuda
 
 from pa_tutorial.checks.cases import WORKED_EXAMPLE
-from pa_tutorial.kernels.cuda_backends import CudaBackend, v1_backend, v1_vector_backend, v2_backend
+from pa_tutorial.kernels.cuda_backends import (
+    CudaBackend,
+    arguments_of,
+    naive_backend,
+    partials_of,
+    v1_backend,
+    v1_vector_backend,
+    v2_backend,
+)
 from pa_tutorial.kernels.geometry import CONSTANTS, NUM_THREADS, Geometry
 from pa_tutorial.kernels.sources import FOLDER, KernelFileError, Source
 from pa_tutorial.kernels.template import made
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.paging.quantization import FLOAT8
-from simt import SimtError
+from simt import SimtError, simulate
+from tests.kernels.kernel_inputs import problem
 
 STEP = WORKED_EXAMPLE.paged("vllm")
 
@@ -41,20 +49,22 @@ def test_geometry_says_what_the_file_says(cache_dtype: torch.dtype | None) -> No
     assert {*CONSTANTS} - compared == {"NUM_TOKENS_PER_THREAD_GROUP", "NUM_ELEMS_PER_THREAD"}
 
 
-@pytest.mark.parametrize(
-    ("kernel", "name"), [("naive", "naive_kernel"), ("v1", "paged_attention_v1")]
-)
-def test_the_launcher_of_a_file_asks_for_what_the_package_does(kernel: str, name: str) -> None:
-    """The grid, the threads and the shared memory of launch_naive and launch_v1."""
-    launcher = vars(made(kernel))[f"launch_{kernel}"]
-    asked = MagicMock()
-    function = type(launcher)(launcher.__code__, launcher.__globals__ | {name: asked})
-    for seq_lens in ((1,), (11,), (100, 900), (9000,)):
-        function(None, torch.empty(len(seq_lens), 4, 32), *[None] * 4, torch.tensor(seq_lens), None)
-        longest, geometry = max(seq_lens), Geometry(32, 8)
-        num_bytes = 4 * longest if kernel == "naive" else geometry.dynamic_shared_bytes(longest)
-        wanted = (4, len(seq_lens)), geometry.NUM_THREADS, 0, num_bytes
-        asked.__getitem__.assert_called_with(wanted)
+@pytest.mark.parametrize("backend", [naive_backend, v1_backend, v2_backend])
+def test_the_launchers_of_a_file_launch_what_the_package_does(backend: CudaBackend) -> None:
+    """Those that notebooks show. A short context needs the memory of out_smem, a long one more."""
+    for seq_lens in ((11,), (300, 40)):
+        step = problem(seq_lens=seq_lens).paged("vllm")
+        sizes = {"partition_size": 64} if backend is v2_backend else {}
+        launch, (out, *inputs) = backend.prepare(step, **sizes), arguments_of(step)
+        file = getattr(launch, "partitions", launch).namespace
+        with simulate():
+            if backend is v2_backend:
+                partials = partials_of(step, launch.tmp_out.shape[2])
+                file.launch_partitions(*partials, *inputs)
+                file.launch_reduce(out, *partials, step.seq_lens)
+            else:
+                vars(file)[f"launch_{backend.kernel}"](out, *inputs)
+        assert torch.equal(out, launch.run())
 
 
 def test_formulas_follow_a_constant() -> None:
