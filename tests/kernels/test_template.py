@@ -67,12 +67,6 @@ def test_the_launchers_of_a_file_launch_what_the_package_does(backend: CudaBacke
         assert torch.equal(out, launch.run())
 
 
-def test_formulas_follow_a_constant() -> None:
-    file = made("v1", HEAD_SIZE=64, BLOCK_SIZE=16, DTYPE=torch.float32)
-    assert (file.VEC_SIZE, file.NUM_VECS_PER_THREAD, file.X) == (2, 16, 4)
-    assert made("v1", Q_VECS_SHAPE=(4, 5, 2)).Q_VECS_SHAPE == (4, 5, 2)
-
-
 @cuda.jit(device=True)
 def load_key(k_vecs, k_block, physical_block_offset, thread_idx):
     k_vecs[0, 0] = k_block[HEAD_SIZE, 0, 0]  # noqa: F821  a constant of the file
