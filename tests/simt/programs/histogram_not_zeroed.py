@@ -10,7 +10,7 @@ BINS = 8
 def histogram(counts, letters):
     here = cuda.shared.array(BINS, int32)
     t = cuda.threadIdx.x
-    cuda.atomic.add(here, letters[cuda.grid(1)] % BINS, 1)  # FAULT
+    cuda.atomic.add(here, letters[cuda.grid(1)] % BINS, 1)  # FAULT init
     cuda.syncthreads()
     if t < BINS:
         cuda.atomic.add(counts, t, here[t])

@@ -8,7 +8,7 @@ from numba import cuda
 def histogram(counts, numbers):
     i = cuda.grid(1)
     if i < numbers.size:
-        counts[numbers[i]] += 1  # FAULT
+        counts[numbers[i]] += 1  # FAULT race
 
 
 numbers = np.random.default_rng(0).integers(0, 10, 1000)

@@ -9,7 +9,7 @@ def moving_sum(out, a):
     i = cuda.grid(1)
     if i < a.size:
         left = a[i - 1] if i > 0 else 0
-        out[i] = left + a[i] + a[i + 1]  # FAULT
+        out[i] = left + a[i] + a[i + 1]  # FAULT memory
 
 
 a = np.arange(100, dtype=np.float32)
