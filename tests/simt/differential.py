@@ -1,4 +1,4 @@
-"""Random expressions of all types: the simulator beside Numba's PTX and beside Numba on the CPU.
+"""Random expressions of all types: the simulator beside Numba's PTX.
 
     python -m tests.simt.differential --seed 1 --count 2000
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core.errors import NumbaError
 from numba.np.numpy_support import from_dtype
 
@@ -59,7 +59,6 @@ class Expression(NamedTuple):
                the first number, and out of range that isn't the same
     overflows  a sum or product of signed integers, or made of one: its overflow is undefined to
                the compiler, although the result wraps
-    gpu        whether the CPU computes some of it in another way, or doesn't define it
     stored     the type of the array that takes the result
     """
 
@@ -67,7 +66,6 @@ class Expression(NamedTuple):
     type: str
     near: bool = False
     converted: bool = False
-    gpu: bool = False
     overflows: bool = False
     stored: str = ""
 
@@ -112,10 +110,8 @@ class Writer:
             parts = [self.part(depth - 1) for _ in range(3)]
             found = self.pick(forms)(*parts)
             if found and found.type:
-                return found._replace(
-                    gpu=found.gpu or any(part.gpu for part in parts),
-                    overflows=found.overflows or any(part.overflows for part in parts),
-                )
+                overflows = found.overflows or any(part.overflows for part in parts)
+                return found._replace(overflows=overflows)
         name = self.pick(TYPES)
         return Expression(f"{self.pick('xy')}_{name}[t]", name)
 
@@ -127,7 +123,7 @@ class Writer:
         if found.type != "float16":
             return found
         name = self.pick(("float32", "float64", "int32"))
-        return Expression(f"{name}({found.text})", name, converted=found.converted, gpu=True)
+        return Expression(f"{name}({found.text})", name, converted=found.converted)
 
     def stored(self) -> Expression:
         """One to be stored, most often without a conversion."""
@@ -136,12 +132,11 @@ class Writer:
         to_integer = found.is_float and stored in INTEGERS
         if (to_integer and found.converted) or (found.type, stored) == ("float16", "bool"):
             return self.stored()
-        of_half = "float16" in found.text + stored
-        return found._replace(stored=stored, gpu=found.gpu or to_integer or of_half)
+        return found._replace(stored=stored)
 
     def _infix(self, a: Expression, b: Expression, *_more: Expression) -> Expression | None:
         sign, is_float = self.pick([*INFIX]), a.is_float or b.is_float
-        near, gpu = sign == "**" and is_float, sign in ("//", "%", "**")
+        near = sign == "**" and is_float
         if sign in ("<<", ">>") and not is_float:
             b = Expression(f"({b.text} & 31)", "int64")
         if sign in ("//", "%") and not is_float:  # by anything but zero
@@ -154,7 +149,7 @@ class Writer:
         if type_ == "bool" and (a.overflows or b.overflows):
             return None  # the compiler takes x - y >= x for y <= 0
         overflows = sign in ("+", "-", "*") and type_ == "int64"
-        return Expression(f"({a.text} {sign} {b.text})", type_, near, gpu=gpu, overflows=overflows)
+        return Expression(f"({a.text} {sign} {b.text})", type_, near, overflows=overflows)
 
     def _prefix(self, a: Expression, *_more: Expression) -> Expression:
         sign = self.pick([*PREFIX])
@@ -166,7 +161,7 @@ class Writer:
         if to_integer and (a.converted or name.endswith("int8")):
             return None  # in a register, compiled code may keep more than 8 bits
         converted = name in FLOATS and (a.converted or name != a.type)
-        return Expression(f"{name}({a.text})", name, converted=converted, gpu=to_integer)
+        return Expression(f"{name}({a.text})", name, converted=converted)
 
     def _function(self, a: Expression, b: Expression, *_more: Expression) -> Expression | None:
         name = self.pick((*PYTHONS, *EXACT, *NEAR))
@@ -180,8 +175,7 @@ class Writer:
         text = f"{'' if name in PYTHONS else 'math.'}{name}"
         call = f"{text}({', '.join(one.text for one in arguments)})"
         converted = any(one.converted or one.type != type_ for one in arguments)
-        gpu = name not in ("abs", "sqrt", "fabs", "copysign")
-        return Expression(call, type_, name in NEAR, converted, gpu)
+        return Expression(call, type_, name in NEAR, converted)
 
     def _choice(self, a: Expression, b: Expression, c: Expression) -> Expression | None:
         text = f"({a.text} if {b.text} else {c.text})"
@@ -220,47 +214,33 @@ def columns(seed: int) -> dict[str, np.ndarray]:
 # Running them ------------------------------------------------------------------------------------
 
 
-def simulated(parameters: str, lines: list[str], arrays: list[np.ndarray]) -> None:
-    kernel = from_text("kernel", parameters, "\n".join(["t = cuda.threadIdx.x", *lines]), NAMES)
+def simulated(kernel: Callable, *arrays: np.ndarray) -> None:
     launch(kernel, 1, LANES, *arrays, checks=())
 
 
-def compiled(parameters: str, lines: list[str], arrays: list[np.ndarray]) -> None:
-    kernel = from_text("kernel", parameters, "\n".join(["t = cuda.threadIdx.x", *lines]), NAMES)
+def compiled(kernel: Callable, *arrays: np.ndarray) -> None:
     run_ptx(kernel, 1, LANES, *arrays, checks=(), lineinfo=False)
 
 
-def unfused(parameters: str, lines: list[str], arrays: list[np.ndarray]) -> None:
+def unfused(kernel: Callable, *arrays: np.ndarray) -> None:
     """As compiled, but a fused multiply-add rounds its product, too."""
     with mock.patch.dict(FLOAT, dict.fromkeys(("fma", "mad"), lambda a, b, c: a * b + c)):
-        compiled(parameters, lines, arrays)
-
-
-def on_cpu(parameters: str, lines: list[str], arrays: list[np.ndarray]) -> None:
-    body = "\n        ".join([f"for t in range({LANES}):", *lines]).replace("    for", "for")
-    names: dict[str, object] = dict(NAMES)
-    exec(f"def function({parameters}):\n    {body}", names)
-    njit(error_model="numpy")(names["function"])(*arrays)
+        compiled(kernel, *arrays)
 
 
 def computed(how: Callable, several: list[Expression], inputs: dict) -> list[np.ndarray | str]:
     """What each gives, or the error that it raises when it is run alone."""
-    if not several:
-        return []
     text = " ".join(one.text for one in several)
     needed = {name: items for name, items in inputs.items() if name in text}
     out = {f"o_{one.stored}": np.zeros((len(several), LANES), one.stored) for one in several}
     lines = [f"o_{one.stored}[{n}, t] = {one.text}" for n, one in enumerate(several)]
+    body = "\n".join(["t = cuda.threadIdx.x", *lines])
     try:
-        how(", ".join([*out, *needed]), lines, [*out.values(), *needed.values()])
+        how(from_text("kernel", ", ".join([*out, *needed]), body, NAMES), *(out | needed).values())
     except Exception as error:
         if len(several) == 1:
             return [f"{type(error).__name__}: {error}"]
-        middle = len(several) // 2
-        return [
-            *computed(how, several[:middle], inputs),
-            *computed(how, several[middle:], inputs),
-        ]
+        return [result for one in several for result in computed(how, [one], inputs)]
     return [out[f"o_{one.stored}"][n] for n, one in enumerate(several)]
 
 
@@ -276,18 +256,14 @@ def differing(one: np.ndarray | str, other: np.ndarray | str, near: float = 0) -
 
 
 def compare(seed: int, count: int) -> Iterator[tuple[str, str]]:
-    """(outcome, what to print about it) of each expression, and again for the CPU."""
+    """(outcome, what to print about it) of each expression."""
     writer, inputs = Writer(seed), columns(seed)
     for first in range(0, count, PER_KERNEL):
         several = [writer.stored() for _ in range(min(PER_KERNEL, count - first))]
         with np.errstate(all="ignore"):
             ways = [computed(how, several, inputs) for how in (simulated, compiled)]
-            cpu = [one for one in several if not (one.gpu or one.near)]
-            by_cpu = dict(zip(cpu, computed(on_cpu, cpu, inputs), strict=True))
             for one, simt, ptx in zip(several, *ways, strict=True):
                 yield _outcome(one, simt, ptx, inputs)
-                if one in by_cpu:
-                    yield _on_cpu(one, simt, by_cpu[one], inputs)
 
 
 def _outcome(one: Expression, simt: object, ptx: object, inputs: dict) -> tuple[str, str]:
@@ -298,27 +274,17 @@ def _outcome(one: Expression, simt: object, ptx: object, inputs: dict) -> tuple[
     if one.near and not len(differing(simt, ptx, NEARLY[one.type])):
         return "nearly the same: exp and the like", ""
     (two_steps,) = computed(unfused, [one], inputs)
-    lanes = differing(simt, two_steps)
-    if len(lanes) or one.near:
-        return "differs", _told(one, simt, ptx, differing(simt, ptx), inputs)
+    if one.near or len(differing(simt, two_steps)):
+        return "differs", _told(one, simt, ptx, inputs)
     return "the same bits, but for a fused multiply-add", ""
 
 
-def _on_cpu(one: Expression, simt: object, cpu: object, inputs: dict) -> tuple[str, str]:
-    if isinstance(cpu, str):
-        return "on the CPU: Numba refuses it", cpu
-    lanes = differing(simt, cpu)
-    if not len(lanes):
-        return "on the CPU: the same bits", ""
-    return "on the CPU: differs", _told(one, simt, cpu, lanes, inputs)
-
-
-def _told(one: Expression, simt: object, other: object, lanes: np.ndarray, inputs: dict) -> str:
+def _told(one: Expression, simt: object, ptx: np.ndarray, inputs: dict) -> str:
     if isinstance(simt, str):
         return f"{one.text}: {simt}"
-    t = lanes[0]
+    t = differing(simt, ptx)[0]
     values = ", ".join(f"{n} = {x[t]!r}" for n, x in inputs.items() if f"{n}[t]" in one.text)
-    return f"{one.stored}: {one.text}: {simt[t]!r}, not {other[t]!r} ({values})"
+    return f"{one.stored}: {one.text}: {simt[t]!r}, not {ptx[t]!r} ({values})"
 
 
 def main() -> int:

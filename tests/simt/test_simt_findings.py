@@ -23,7 +23,12 @@ BARRIER = "if cuda.threadIdx.y < 3:\n    cuda.syncthreads()"
         (ATOMIC_FIRST, 1, 32, r"reads a\[0\], which thread \d+ atomically updated"),
         ("out[a.size + 35] = 1", 1, 1, r"writes out\[99\], out of bounds: .* \(64,\)"),
         ("a.view(np.int8)[t + 256] = 1", 1, 1, r"writes a.view\(int8\)\[256\], out .* \(256,\)"),
-        ("v = a.view(np.int16)\na[t] = 1\nv[t] = 2", 1, 64, r"writes a\[\d+\].view\(int16\), which"),
+        (
+            "v = a.view(np.int16)\na[t] = 1\nv[t] = 2",
+            1,
+            64,
+            r"writes a\[\d+\].view\(int16\), which",
+        ),
         # What to do differs with the two accesses, and with the size of dynamic shared memory.
         ("out[0] = 1", 1, 64, r"race(.|\n)* same value"),
         ("out[0] = 1", 2, 1, r"race(.|\n)* \(cuda.threadfence"),
@@ -78,7 +83,7 @@ def test_the_warps_of_each_thread_block_run_in_the_order_asked_for() -> None:
 
 @pytest.mark.parametrize("order", [[1, 0], [0, 1, 3], "102"])
 def test_an_order_that_is_not_all_warps_is_refused(order: object) -> None:
-    with pytest.raises(ValueError, match="order is .* warps 0 to 2"):
+    with pytest.raises(ValueError, match=r"order is .* warps 0 to 2"):
         launch(kernel("out", "out[t] = t"), 1, 96, zeros(96), order=order)
 
 

@@ -94,7 +94,7 @@ def test_a_mark_means_the_next_statement_also_in_a_device_function() -> None:
     for mark in ("mark: turn", "mark: total"):  # below both of them
         np.testing.assert_array_equal(report.rows(mark, "total").total, [1, 1, 3, 3])
     assert len(report.at("mark: half")) == 2
-    with pytest.raises(ValueError, match="'mark: hal'.* mark: half, mark: total, mark: turn"):
+    with pytest.raises(ValueError, match=r"'mark: hal'.* mark: half, mark: total, mark: turn"):
         launch(marked, 1, 4, floats(4), watch="mark: hal")
 
 

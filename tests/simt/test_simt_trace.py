@@ -76,7 +76,7 @@ def test_only_the_chosen_thread_blocks_are_traced(wanted: object, blocks: set[in
     ],
 )
 def test_what_is_no_thread_block_of_the_launch_is_refused(wanted: object, error: type) -> None:
-    with pytest.raises(error, match="trace: .*thread block"):
+    with pytest.raises(error, match=r"trace: .*thread block"):
         trace_of_shifted(trace=wanted)
 
 

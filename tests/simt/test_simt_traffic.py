@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from numba import cuda
 
@@ -82,7 +81,7 @@ def test_the_degree_is_that_of_the_worst_transaction() -> None:
     expected = {"transactions": 2, "wavefronts": 2 + 3, "ideal": 4, "degree": 1.5}
     assert expected.items() <= row.items()
     assert "1.5" in str(table)
-    with pytest.raises(ValueError, match="'degree' .*: transactions, wavefronts"):
+    with pytest.raises(ValueError, match=r"'degree' .*: transactions, wavefronts"):
         table.total("degree")
 
 

@@ -59,9 +59,6 @@ faulty(
                 tile[i] = a[i]
             cuda.syncthreads()
             out[i] = tile[63 - i]  # FAULT""",
-        "shared_counter_never_zeroed": """
-            if a[i] > 0.5:
-                out[i] = cuda.atomic.add(tile, 0, 1)  # FAULT""",
     },
 )
 faulty(
@@ -87,9 +84,6 @@ faulty(
         "slice_read_past_its_end": """
             window = a[1:64]
             out[i] = window[i]  # FAULT""",
-        "dynamic_shared_one_element_short": """
-            dynamic = cuda.shared.array(0, float64)
-            dynamic[i + 1] = a[i]  # FAULT""",
     },
 )
 
@@ -111,7 +105,6 @@ def unused_entry_of_the_block_table(block_table, key_cache, out):
 faulty(
     "race",
     {
-        "all_threads_write_one_address": "out[0] = i  # FAULT",
         "next_round_overwrites_what_others_still_read": """
             for step in range(2):
                 tile[i] = a[i] * step  # FAULT
@@ -120,13 +113,6 @@ faulty(
         "stencil_in_place": """
             smooth = float32(0.5) * (a[i + 1] + a[i])  # FIRST
             a[i] = smooth  # FAULT""",
-        "atomic_sum_read_without_barrier": """
-            cuda.atomic.add(out, 0, a[i])  # FIRST
-            tile[i] = out[0]  # FAULT""",
-        "counter_reset_while_others_count": """
-            if i == 0:
-                tile[0] = 0  # FIRST
-            out[i] = cuda.atomic.add(tile, 0, 1)  # FAULT""",
         "two_dynamic_arrays_at_the_same_offset": """
             weights = cuda.shared.array(0, float64)
             tokens = cuda.shared.array(0, int32)

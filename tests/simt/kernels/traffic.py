@@ -67,30 +67,24 @@ def costs(
     example(1, block, draw, lambda a, out: {1: answer(a)}, rtol=rtol)(kernel)
 
 
-def gathers(name: str, index: str, reads: Counts, warps: int = 1) -> None:
-    """Registers a kernel: out[t] = a[index]."""
-    items = np.array([eval(index, {"t": t}) for t in range(warps * WARP)])
-    costs(
-        name,
-        f"out[t] = a[{index}]",
-        {f"a[{index}]": reads},
-        {"out[t]": whole(warps, 128 * warps)},
-        1 + items.max(),
-        lambda a: a[items],
-        block=warps * WARP,
-    )
-
-
-gathers("stride_1", "t", whole(1, 128))
 # Lane 31 reads byte 31 * 8 to 31 * 8 + 3: 252 bytes in 8 sectors, half of them wanted.
-gathers("stride_2", "2 * t", moved(1, 32, sectors=(8, 4), lines=(2, 1)))
-# A sector and a line for each lane.
-gathers("stride_32", "32 * t", moved(1, 32, sectors=(32, 4), lines=(32, 1)))
-# One sector for all lanes, in each of the two warps.
-gathers("broadcast", "9", moved(2, 32, sectors=(2, 2), lines=(2, 2)), warps=2)
+costs(
+    "stride_2",
+    "out[t] = a[2 * t]",
+    {"a[2 * t]": moved(1, 32, sectors=(8, 4), lines=(2, 1))},
+    {"out[t]": whole(1, 128)},
+    64,
+    lambda a: a[::2],
+)
 # 128 bytes from byte 4: five sectors, two lines.
-gathers("start_4_bytes_late", "t + 1", moved(1, 32, sectors=(5, 4), lines=(2, 1)))
-
+costs(
+    "start_4_bytes_late",
+    "out[t] = a[t + 1]",
+    {"a[t + 1]": moved(1, 32, sectors=(5, 4), lines=(2, 1))},
+    {"out[t]": whole(1, 128)},
+    33,
+    lambda a: a[1:],
+)
 # Lanes 0 to 9 of the second warp only: 40 bytes. A store of 2 bytes a lane: 20 bytes.
 costs(
     "some_lanes_of_one_warp",
@@ -123,27 +117,25 @@ costs(
 )
 
 
+AT_ONCE, EACH_ROW = clashing(1, 1, 1), clashing(32, 32, 32)
 # One warp for each row: if one warp looped over the rows, the compiler would join the loads of
-# four neighbours in a row to one of 16 bytes.
-def transposes(name: str, row_length: int, wavefronts: int) -> None:
-    """Registers a transpose through shared memory. Writing along a row meets all banks."""
-    body = f"""
-        row = cuda.threadIdx.y
-        tile = cuda.shared.array((WARP, {row_length}), np.float32)
-        tile[row, t] = a[row, t]
-        cuda.syncthreads()
-        out[row, t] = tile[t, row]
+# four neighbours in a row to one of 16 bytes. With rows of 33 words, a column of the tile meets all
+# banks, as a row does.
+costs(
+    "transpose_with_padding",
     """
-    reads = {"a[row, t]": whole(32, 4096), "tile[t, row]": clashing(32, wavefronts, 32)}
-    writes = {"tile[row, t]": clashing(32, 32, 32), "out[row, t]": whole(32, 4096)}
-    costs(name, body, reads, writes, (WARP, WARP), np.transpose, block=(WARP, WARP))
-
-
-# Reading down a column: 32 words of one bank. With rows of 33 words, a column meets all banks too.
-transposes("transpose_without_padding", WARP, wavefronts=1024)
-transposes("transpose_with_padding", WARP + 1, wavefronts=32)
-
-AT_ONCE = clashing(1, 1, 1)
+    row = cuda.threadIdx.y
+    tile = cuda.shared.array((WARP, 33), np.float32)
+    tile[row, t] = a[row, t]
+    cuda.syncthreads()
+    out[row, t] = tile[t, row]
+    """,
+    {"a[row, t]": whole(32, 4096), "tile[t, row]": EACH_ROW},
+    {"tile[row, t]": EACH_ROW, "out[row, t]": whole(32, 4096)},
+    (WARP, WARP),
+    np.transpose,
+    block=(WARP, WARP),
+)
 # Every lane reads word 5: one wavefront. Two lanes each read one word: 16 banks, one wavefront.
 costs(
     "one_word_for_many_lanes",
