@@ -34,14 +34,20 @@ class BothEngines(numba_cuda_tests.Outcomes):
         super().__init__()
         self.compared: Counter[tuple[str, str]] = Counter()
 
-    def launch(self, kernel: Callable, *args: object, **options: object) -> None:
+    def launch(self, kernel: Callable, *args: object, sizes: tuple, **options: int) -> None:
         arrays = list(arrays_in(args))
         before = [array.copy() for array in arrays]
-        super().launch(kernel, *args, **options)
+        super().launch(kernel, *args, sizes=sizes, **options)
         right = [array.copy() for array in arrays]
         fill(arrays, before)
-        outcome, words = run_compiled(kernel, *args, **options)
-        outcome = outcome or difference(right, arrays)
+        words = ""
+        try:
+            with mock.patch.object(cuda, "compile", COMPILE):
+                run_ptx(kernel, *sizes, *args, **options)
+            outcome = difference(right, arrays)
+        except Exception as error:
+            outcome = {PtxError: "refused", PtxFault: "fault"}.get(type(error), "error")
+            words = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         fill(arrays, right)
         self.compared[outcome, f"{kernel.py_func.__qualname__}  {words}"] += 1
 
@@ -61,17 +67,6 @@ def fill(arrays: list[np.ndarray], numbers: list[np.ndarray]) -> None:
             array[...] = its_numbers
 
 
-def run_compiled(kernel: Callable, *args: object, sizes: tuple, **options: int) -> tuple[str, str]:
-    """The outcome and its words if run_ptx raises, else two empty strings."""
-    try:
-        with mock.patch.object(cuda, "compile", COMPILE):
-            run_ptx(kernel, *sizes, *args, **options)
-    except Exception as error:
-        outcome = {PtxError: "refused", PtxFault: "fault"}.get(type(error), "error")
-        return outcome, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    return "", ""
-
-
 def difference(right: list[np.ndarray], found: list[np.ndarray]) -> str:
     for outcome, ulps in (("equal", 0), ("close", ULPS)):
         if all(agree(a, b, ulps) for a, b in zip(right, found, strict=True)):
@@ -86,13 +81,14 @@ def agree(a: np.ndarray, b: np.ndarray, ulps: int) -> bool:
 
 
 def main(modules: list[str]) -> None:
-    with mock.patch.multiple(numba_cuda_tests, Outcomes=BothEngines, SECONDS=SECONDS):
-        compared = numba_cuda_tests.run(modules).compared
+    outcomes = BothEngines()
+    with mock.patch.object(numba_cuda_tests, "SECONDS", SECONDS):
+        numba_cuda_tests.run(outcomes, modules)
     for outcome in OUTCOMES:
-        rows = [(count, words) for (its, words), count in compared.items() if its == outcome]
-        print(f"{sum(count for count, _ in rows):5} {outcome}")
-        for count, words in rows if outcome not in OUTCOMES[:2] else ():
-            print(f"      {count:4} {words}")
+        rows = [(n, words) for (its, words), n in outcomes.compared.items() if its == outcome]
+        print(f"{sum(n for n, _ in rows):5} {outcome}")
+        for n, words in rows if outcome not in OUTCOMES[:2] else ():
+            print(f"      {n:4} {words}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Runs numba-cuda's own tests with every launch in the simulator.
 
-    python -m tests.simt.numba_cuda_tests [-v] [test_atomics ...]
+    python -m tests.simt.numba_cuda_tests [test_atomics ...]
 
 prints how many of the kernels launched there are right, and what stops the others. A test that
 needs a driver, PTX or another process is skipped.
@@ -14,8 +14,7 @@ import sys
 import unittest
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -34,37 +33,22 @@ FOLDERS = ("cudapy", "doc_examples", "nrt")
 RANKS = ("unseen", "right", "fault", "unchecked", "unsupported", "finding", "wrong")
 UNSEEN, RIGHT, FAULT, UNCHECKED, UNSUPPORTED, FINDING, WRONG = RANKS
 # Other processes and threads, files of compiled code, the driver and the compiler's output
-SKIPPED = {
-    f"test_{name}"
-    for name in (
-        *("caching", "ipc", "multigpu", "multiprocessing", "multithreads", "serialize"),
-        *("debuginfo", "debuginfo_types", "inspect", "lineinfo", "libdevice", "warning"),
-        *("gufunc", "print", "forall", "cupy_bfloat16_interop", "launch_config_sensitive"),
-    )
-}
+SKIPPED = (
+    *("caching", "ipc", "multigpu", "multiprocessing", "multithreads", "serialize"),
+    *("debuginfo", "debuginfo_types", "inspect", "lineinfo", "libdevice", "warning"),
+    *("gufunc", "print", "forall", "cupy_bfloat16_interop", "launch_config_sensitive"),
+)
 SECONDS = 5  # a test's time limit
-
-
 # What these look at is not what a kernel computes: compiled code, caches, types and copies of
-# arguments.
+# arguments, the words of an error.
 ABOUT_THE_HOST = (
-    *(
-        "test_dump_",
-        "test_explicit_signatures_device",
-        "test_cpu_dispatcher_invalid",
-        "test_ambiguous_new_version",
-    ),
-    *("test_capture_compile_config", "test_launch_config_", "test_launch_bounds_"),
-    *(
-        "test_launch_sync",
-        "test_zero_division_error_in_debug",
-        "test_undefined_var",
-        "test_vote_sync_type_validation",
-    ),
-    *("test_dispatcher_mark", "test_get_", "const_mode_val", "test_issue_4628"),
-    *("test_explicit_signatures_ambiguous_resolution", "test_array_in_from_config"),
-    "test_record_in_from_config",
-    "test_user_exception",  # the words of an error
+    *("test_dump_", "test_explicit_signatures_device", "test_cpu_dispatcher_invalid"),
+    *("test_ambiguous_new_version", "test_capture_compile_config", "test_launch_config_"),
+    *("test_launch_bounds_", "test_launch_sync", "test_zero_division_error_in_debug"),
+    *("test_undefined_var", "test_vote_sync_type_validation", "test_dispatcher_mark"),
+    *("test_get_", "const_mode_val", "test_issue_4628", "test_array_in_from_config"),
+    *("test_explicit_signatures_ambiguous_resolution", "test_record_in_from_config"),
+    "test_user_exception",
 )
 # Each of these has the mistake that is found: all threads write one item, or shared memory is read
 # before it is written, or some threads never reach a barrier of the grid, or a syncwarp whose mask
@@ -75,51 +59,35 @@ FAULTY = (
     *("TestSharedMemoryIssue.test_issue_2393", "TestLaplace.test_ex", "TestSessionization.test_ex"),
     "_gpu_reduce_factory.",  # two lanes wait for a whole warp
 )
-
-
-ARRAYS = {name: stand_in for name, stand_in in HOST.items() if "array" in name}
-REPLACED = {
-    **ARRAYS,
+REPLACED = {name: stand_in for name, stand_in in HOST.items() if "array" in name} | {
     "to_device": HOST["to_device"],
-    "stream": mock.MagicMock,
-    "default_stream": mock.MagicMock,
-    "event": mock.MagicMock,
+    **dict.fromkeys(("stream", "default_stream", "event"), mock.MagicMock),
     "synchronize": lambda: None,
     "is_available": lambda: False,
     "get_current_device": lambda: mock.MagicMock(compute_capability=(9, 0)),
     "pinned": lambda *arrays: contextlib.nullcontext(),
 }
+NEEDS_DRIVER = ("compile", "compile_ptx", "compile_for_current_device", "compile_all")
+NEEDS_DRIVER += ("current_context", "detect")
 
 
 def no_driver(*args: object, **options: object) -> None:
     raise unittest.SkipTest("needs a driver or the compiler's output")
 
 
-NEEDS_DRIVER = ("compile", "compile_ptx", "compile_for_current_device", "compile_all")
-NEEDS_DRIVER += ("current_context", "detect")
-
-
-@dataclass
-class Kernel:
-    """What is known about a kernel after the tests that launch it."""
-
-    name: str
-    outcomes: Counter = field(default_factory=Counter)
-    why: list[str] = field(default_factory=list)
-
-    @property
-    def worst(self) -> str:
-        return max(self.outcomes, key=RANKS.index)
-
-
 class Outcomes(unittest.TestResult):
-    """Notes what becomes of every launch, and of the test that it is part of."""
+    """Notes what becomes of every launch, and of the test that it is part of.
+
+    kernels   a kernel's place and name -> (outcome, why) of each test that launches it
+    launched  the same of the running test, with its worst launch
+    problem   of the running test, apart from its launches
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.kernels: dict[tuple, Kernel] = {}
+        self.kernels: dict[tuple, list[tuple[str, str]]] = defaultdict(list)
         self.launched: dict[tuple, tuple[str, str]] = {}
-        self.tests: Counter = Counter()
+        self.problem: tuple[str, str] | None = None
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
@@ -128,21 +96,14 @@ class Outcomes(unittest.TestResult):
 
     def stopTest(self, test: unittest.TestCase) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        for key, (outcome, why) in self.launched.items():
-            if outcome == RIGHT and self.problem and not self.stopped:
-                outcome, why = self.problem
-                if any(name in test.id() for name in ABOUT_THE_HOST):
-                    outcome = UNSEEN
-            kernel = self.kernels.setdefault(key, Kernel(key[1]))
-            kernel.outcomes[outcome] += 1
-            if why:
-                kernel.why.append(f"{test.id().removeprefix(PACKAGE)}: {why}")
+        # If a launch raised, the test fails because of that one.
+        is_right = all(outcome == RIGHT for outcome, _ in self.launched.values())
+        for key, found in self.launched.items():
+            if self.problem and is_right:
+                is_of_host = any(name in test.id() for name in ABOUT_THE_HOST)
+                found = UNSEEN if is_of_host else self.problem[0], self.problem[1]
+            self.kernels[key].append(found)
         super().stopTest(test)
-
-    @property
-    def stopped(self) -> bool:
-        """Did a launch of this test raise? Then the test fails because of that one."""
-        return any(outcome != RIGHT for outcome, _ in self.launched.values())
 
     def addFailure(self, test: unittest.TestCase, error: tuple) -> None:
         self.problem = WRONG, _first_line(error[1])
@@ -157,12 +118,12 @@ class Outcomes(unittest.TestResult):
             is_failure = issubclass(error[0], test.failureException)
             (self.addFailure if is_failure else self.addError)(test, error)
 
-    def launch(self, kernel: CUDADispatcher, *args: object, **options: object) -> None:
+    def launch(self, kernel: CUDADispatcher, *args: object, sizes: tuple, **options: int) -> None:
         code = kernel.py_func.__code__
         key = code.co_filename, code.co_qualname, code.co_firstlineno
         self.launched.setdefault(key, (RIGHT, ""))
         try:
-            launch(kernel, *options.pop("sizes"), *args, **options)
+            launch(kernel, *sizes, *args, **options)
         except (Unsupported, TypeError) as error:
             self.launched[key] = UNSUPPORTED, str(error)
             raise
@@ -207,57 +168,50 @@ def patches(outcomes: Outcomes) -> Iterator[object]:
     yield mock.patch.object(CUDADispatcher, "specialize", lambda kernel, *args: kernel)
     yield mock.patch.object(dispatcher.ForAll, "__call__", for_all)
     filecheck = ("matcher", "options", "parser", "finput")
-    yield mock.patch.dict(
-        sys.modules, {f"filecheck.{name}": mock.MagicMock() for name in filecheck}
-    )
+    stand_ins = {f"filecheck.{name}": mock.MagicMock() for name in filecheck}
+    yield mock.patch.dict(sys.modules, stand_ins)
+    from numba.cuda import testing
+
+    yield mock.patch.object(testing, "cc_X_or_above", return_value=True)
 
 
-def run(names: list[str] = ()) -> Outcomes:
+def run(outcomes: Outcomes, names: Sequence[str] = ()) -> None:
     """Runs the tests of these modules; of all if there are none."""
-    outcomes = Outcomes()
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for patch in patches(outcomes):
             stack.enter_context(patch)
-        from numba.cuda import testing
-
-        stack.enter_context(mock.patch.object(testing, "cc_X_or_above", return_value=True))
         signal.signal(signal.SIGALRM, _timed_out)
         root = Path(importlib.import_module(PACKAGE).__file__).parent
         for file in sorted(f for folder in FOLDERS for f in (root / folder).glob("test_*.py")):
-            if file.stem in SKIPPED or (names and file.stem not in names):
+            if file.stem.removeprefix("test_") in SKIPPED or (names and file.stem not in names):
                 continue
             said = io.StringIO()
             with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-                try:
-                    module = importlib.import_module(f"{PACKAGE}.{file.parent.name}.{file.stem}")
-                except Exception as error:
-                    outcomes.tests[f"{file.stem} cannot be imported: {_first_line(error)}"] += 1
-                    continue
-                unittest.defaultTestLoader.loadTestsFromModule(module).run(outcomes)
-    return outcomes
+                module = f"{PACKAGE}.{file.parent.name}.{file.stem}"
+                with contextlib.suppress(Exception):  # what can't be imported needs other packages
+                    unittest.defaultTestLoader.loadTestsFromName(module).run(outcomes)
 
 
-def table(outcomes: Outcomes, verbose: bool) -> str:
-    kernels = outcomes.kernels.values()
-    by_outcome = defaultdict(list)
-    for kernel in kernels:
-        by_outcome[kernel.worst].append(kernel)
-    lines = [f"{len(kernels)} kernels launched"]
-    for outcome in RANKS:
-        lines.append(f"{len(by_outcome[outcome]):5} {outcome}")
-        if outcome == UNSUPPORTED:
-            missing = Counter(k.why[0].split(":", 1)[1].split("\n")[0] for k in by_outcome[outcome])
+def table(outcomes: Outcomes) -> str:
+    worst = {
+        key: max(found, key=lambda one: RANKS.index(one[0]))
+        for key, found in outcomes.kernels.items()
+    }
+    lines = [f"{len(worst)} kernels launched"]
+    for rank in RANKS:
+        whys = [(name, why) for (_, name, _), (outcome, why) in worst.items() if outcome == rank]
+        lines.append(f"{len(whys):5} {rank}")
+        if rank == UNSUPPORTED:
+            missing = Counter(why.splitlines()[0] for _, why in whys)
             lines += [f"      {count:4} {what}" for what, count in missing.most_common()]
-        elif outcome not in (UNSEEN, RIGHT, FAULT):
-            lines += [f"        {k.name}  {k.why[0].splitlines()[0]}" for k in by_outcome[outcome]]
-    lines += map(str, outcomes.tests)
-    if verbose:
-        lines += [f"{k.name}: {k.worst}\n{why}" for k in kernels for why in k.why]
+        elif rank not in (UNSEEN, RIGHT, FAULT):
+            lines += [f"        {name}  {why.splitlines()[0]}" for name, why in whys]
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
     print_anything()
-    arguments = sys.argv[1:]
-    print(table(run([a for a in arguments if a[0] != "-"]), "-v" in arguments))
+    outcomes = Outcomes()
+    run(outcomes, sys.argv[1:])
+    print(table(outcomes))
