@@ -1,9 +1,10 @@
 """Runs numba-cuda's own tests with every launch in the simulator.
 
-    python -m tests.simt.numba_cuda_tests [test_atomics ...]
+    python -m tests.simt.numba_cuda_tests [--compiled] [test_atomics ...]
 
 prints how many of the kernels launched there are right, and what stops the others. A test that
-needs a driver, PTX or another process is skipped.
+needs a driver, PTX or another process is skipped. With --compiled, a launch runs again as PTX, with
+the same numbers, and must compute the same.
 """
 
 import contextlib
@@ -14,17 +15,22 @@ import sys
 import unittest
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
+from numba import cuda
+from numba.cuda import dispatcher
 from numba.cuda.cudadrv.error import CudaSupportError
 
 from simt import SimtError, Unsupported, launch
+from simt.device_array import numbers_of
 from simt.host import HOST
 from simt.jit import remembering
 from simt.printing import print_anything
 from simt.private_names import CUDADispatcher, normalize_kernel_dimensions
+from simt.ptx import PtxError, PtxFault, run_ptx
 
 PACKAGE = "numba.cuda.tests"
 FOLDERS = ("cudapy", "doc_examples", "nrt")
@@ -38,7 +44,7 @@ SKIPPED = (
     *("debuginfo", "debuginfo_types", "inspect", "lineinfo", "libdevice", "warning"),
     *("gufunc", "print", "forall", "cupy_bfloat16_interop", "launch_config_sensitive"),
 )
-SECONDS = 5  # a test's time limit
+COMPILE = cuda.compile  # run_ptx needs it; the tests are run without
 # What these look at is not what a kernel computes: compiled code, caches, types and copies of
 # arguments, the words of an error.
 ABOUT_THE_HOST = (
@@ -75,16 +81,48 @@ def no_driver(*args: object, **options: object) -> None:
     raise unittest.SkipTest("needs a driver or the compiler's output")
 
 
+def launch_in_both(kernel: CUDADispatcher, *args: object, **options: int) -> None:
+    """In the simulator, then as compiled, which may round a product and a sum together."""
+    arrays = list(arrays_in(args))
+    before = [array.copy() for array in arrays]
+    launch(kernel, *args, **options)
+    right = [array.copy() for array in arrays]
+    for array, numbers in zip(arrays, before, strict=True):
+        if array.flags.writeable:
+            array[...] = numbers  # in place: a copy has other strides
+    with mock.patch.object(cuda, "compile", COMPILE):
+        run_ptx(kernel, *args, **options)
+    for array, numbers in zip(arrays, right, strict=True):
+        if array.dtype.kind in "fc":
+            rtol = 8 * np.finfo(array.dtype).eps
+            np.testing.assert_allclose(array, numbers, rtol=rtol, atol=0)
+        else:
+            np.testing.assert_array_equal(array, numbers)
+
+
+def arrays_in(values: Iterable[object]) -> Iterator[np.ndarray]:
+    for value in map(numbers_of, values):
+        if isinstance(value, tuple):
+            yield from arrays_in(value)
+        elif isinstance(value, np.ndarray):
+            yield value
+
+
+SECONDS = {launch: 5, launch_in_both: 60}  # a test's time limit; compiling takes long
+
+
 class Outcomes(unittest.TestResult):
     """Notes what becomes of every launch, and of the test that it is part of.
 
+    how       launch, or launch_in_both
     kernels   a kernel's place and name -> (outcome, why) of each test that launches it
     launched  the same of the running test, with its worst launch
     problem   of the running test, apart from its launches
     """
 
-    def __init__(self) -> None:
+    def __init__(self, how: Callable) -> None:
         super().__init__()
+        self.how = how
         self.kernels: dict[tuple, list[tuple[str, str]]] = defaultdict(list)
         self.launched: dict[tuple, tuple[str, str]] = {}
         self.problem: tuple[str, str] | None = None
@@ -92,7 +130,7 @@ class Outcomes(unittest.TestResult):
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
         self.launched, self.problem = {}, None
-        signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, SECONDS[self.how], SECONDS[self.how])
 
     def stopTest(self, test: unittest.TestCase) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -109,8 +147,9 @@ class Outcomes(unittest.TestResult):
         self.problem = WRONG, _first_line(error[1])
 
     def addError(self, test: unittest.TestCase, error: tuple) -> None:
-        # The first two belong to one launch; the third comes from looking at compiled code.
-        if not isinstance(error[1], Unsupported | SimtError | CudaSupportError):
+        # All but the last belong to one launch; that comes from looking at compiled code.
+        of_a_launch = Unsupported | SimtError | PtxError | PtxFault
+        if not isinstance(error[1], of_a_launch | CudaSupportError):
             self.problem = UNCHECKED, _first_line(error[1])
 
     def addSubTest(self, test: object, subtest: object, error: tuple | None) -> None:
@@ -123,11 +162,11 @@ class Outcomes(unittest.TestResult):
         key = code.co_filename, code.co_qualname, code.co_firstlineno
         self.launched.setdefault(key, (RIGHT, ""))
         try:
-            launch(kernel, *sizes, *args, **options)
-        except (Unsupported, TypeError) as error:
+            self.how(kernel, *sizes, *args, **options)
+        except (Unsupported, PtxError, TypeError) as error:
             self.launched[key] = UNSUPPORTED, str(error)
             raise
-        except SimtError as error:
+        except (SimtError, PtxFault) as error:
             outcome = FAULT if code.co_qualname.startswith(FAULTY) else FINDING
             self.launched[key] = outcome, str(error)
             raise
@@ -142,14 +181,11 @@ class TooLong(BaseException):
 
 
 def _timed_out(*_: object) -> None:
-    raise TooLong(f"more than {SECONDS} s")
+    raise TooLong("too long")
 
 
 def patches(outcomes: Outcomes) -> Iterator[object]:
     """What makes numba.cuda launch in the simulator and live without a driver."""
-    from numba import cuda
-    from numba.cuda import dispatcher
-
     def configure(
         kernel: object, griddim: object, blockdim: object, stream: object = 0, sharedmem: int = 0
     ) -> Callable:
@@ -175,7 +211,7 @@ def patches(outcomes: Outcomes) -> Iterator[object]:
     yield mock.patch.object(testing, "cc_X_or_above", return_value=True)
 
 
-def run(outcomes: Outcomes, names: Sequence[str] = ()) -> None:
+def run(outcomes: Outcomes, names: list[str]) -> None:
     """Runs the tests of these modules; of all if there are none."""
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -212,6 +248,7 @@ def table(outcomes: Outcomes) -> str:
 
 if __name__ == "__main__":
     print_anything()
-    outcomes = Outcomes()
-    run(outcomes, sys.argv[1:])
+    names = [argument for argument in sys.argv[1:] if argument != "--compiled"]
+    outcomes = Outcomes(launch_in_both if "--compiled" in sys.argv else launch)
+    run(outcomes, names)
     print(table(outcomes))

@@ -1,8 +1,6 @@
-"""The simulator and run_ptx, each the other's oracle: random kernels and numba-cuda's own tests."""
+"""The simulator and run_ptx, each the other's oracle."""
 
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,12 +57,3 @@ def test_a_random_program_computes_as_plain_python(seed: int, tmp_path: Path) ->
     module, (out, table) = write_program(seed, tmp_path), arguments()
     run_ptx(module.kernel, 1, NUM_THREADS, out, table)
     assert np.array_equal(out, run_thread_by_thread(module))
-
-
-@pytest.mark.rest("test_ptx_numba.py: kernels with known answers")
-@pytest.mark.needs("POSIX")  # for the tests' time limit
-def test_what_numbas_own_tests_compute_is_compared() -> None:
-    """In a process of its own, as they replace parts of numba.cuda."""
-    command = [sys.executable, "-m", "tests.simt.both_engines", "test_idiv"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert " 2 equal\n" in done.stdout, done.stdout
