@@ -186,6 +186,7 @@ def _timed_out(*_: object) -> None:
 
 def patches(outcomes: Outcomes) -> Iterator[object]:
     """What makes numba.cuda launch in the simulator and live without a driver."""
+
     def configure(
         kernel: object, griddim: object, blockdim: object, stream: object = 0, sharedmem: int = 0
     ) -> Callable:

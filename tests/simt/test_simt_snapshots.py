@@ -8,38 +8,26 @@ from simt import launch
 from tests.simt.helpers import N, block_sum, floats, kernel
 
 
-def test_variables_can_be_read_at_the_end() -> None:
-    a = floats(2, N)
-    report = launch(block_sum, 2, N, floats(2), a, watch="end")
-    first, second = report.at("end")
-    assert (first.block, second.block) == ((0, 0, 0), (1, 0, 0))
-    np.testing.assert_array_equal(second["s"], a[1])
-    np.testing.assert_allclose(second["total"], np.full(N, a[1].sum()), rtol=1e-4)
-    rows = report.rows("end", "t", "total")
-    assert rows.dtype.names == ("block", "thread", "t", "total")
-    np.testing.assert_array_equal(rows.block, np.repeat([0, 1], N))
-    np.testing.assert_array_equal(rows.t, np.tile(np.arange(N), 2))
-    assert report.at("end", block=0) == [first]
-
-
 @pytest.mark.parametrize("order", ["together", "reverse"])
-def test_variables_can_be_read_at_a_line_and_at_a_barrier(order: str) -> None:
-    a = floats(1, N)
-    watch, names = ["cuda.syncthreads()", "total += s[i]"], ["s", "i", "total"]
-    report = launch(block_sum, 1, N, floats(1), a, watch=watch, names=names, order=order)
-    at_barrier = report.at("cuda.syncthreads()")
-    assert len(at_barrier) == (1 if order == "together" else 2)
-    np.testing.assert_array_equal(at_barrier[-1]["s"].compressed(), a[0])
-    rows = report.rows("total += s[i]", "i", "total")
-    assert len(rows) == N * N
-    third = rows[(rows.thread == 5) & (rows.i == 3)]
-    np.testing.assert_allclose(third.total, a[0, :3].sum(), rtol=1e-6)
-
-
-def test_a_line_can_be_watched_by_its_number() -> None:
+def test_variables_can_be_read_at_a_line_at_a_barrier_and_at_the_end(order: str) -> None:
+    a = floats(2, N)
     line = block_sum.py_func.__code__.co_firstlineno + 5
-    report = launch(block_sum, 1, N, floats(1), floats(1, N), watch=line)
-    assert [snapshot.code for snapshot in report.at(line)] == ["s[t] = a[cuda.blockIdx.x, t]"]
+    watch, names = [line, "cuda.syncthreads()", "total += s[i]", "end"], ["s", "i", "total"]
+    report = launch(block_sum, 2, N, floats(2), a, watch=watch, names=names, order=order)
+    assert {snapshot.code for snapshot in report.at(line)} == {"s[t] = a[cuda.blockIdx.x, t]"}
+    at_barrier = report.at("cuda.syncthreads()", block=1)
+    assert len(at_barrier) == (1 if order == "together" else 2)
+    np.testing.assert_array_equal(at_barrier[-1]["s"].compressed(), a[1])
+    rows = report.rows("total += s[i]", "i", "total")
+    assert rows.dtype.names == ("block", "thread", "i", "total")
+    assert len(rows) == 2 * N * N
+    third = rows[(rows.block == 1) & (rows.thread == 5) & (rows.i == 3)]
+    np.testing.assert_allclose(third.total, a[1, :3].sum(), rtol=1e-6)
+    assert {snapshot.block for snapshot in report.at("end")} == {(0, 0, 0), (1, 0, 0)}
+    last = report.at("end")[-1]
+    np.testing.assert_array_equal(last["s"], a[1])
+    np.testing.assert_allclose(last["total"], np.full(len(last.threads), a[1].sum()), rtol=1e-4)
+    assert "t" not in last.values
 
 
 def test_what_nobody_has_written_is_masked() -> None:

@@ -85,17 +85,6 @@ costs(
     33,
     lambda a: a[1:],
 )
-# Lanes 0 to 9 of the second warp only: 40 bytes. A store of 2 bytes a lane: 20 bytes.
-costs(
-    "some_lanes_of_one_warp",
-    "if t >= 32 and t < 42:\n    out[t] = a[t]",
-    {"a[t]": moved(1, 10, sectors=(2, 2), lines=(1, 1))},
-    {"out[t]": moved(1, 10, sectors=(1, 1), lines=(1, 1))},
-    64,
-    lambda a: np.append(np.full(32, np.nan), [*a[32:42], *[np.nan] * 22]).astype(np.float16),
-    block=64,
-    dtypes=(np.float32, np.float16),
-)
 # Turn i of the outer loop: lane % 4 turns of the inner one for i = 0, 3 - lane % 4 for i = 1.
 # Three transactions each, by 24, 16 and 8 lanes; every quarter of a row of 32 floats is touched.
 # (Who counts "the n-th time a lane is here" finds 3 transactions: each lane is there 3 times.)
@@ -182,27 +171,7 @@ def two_rules(transactions: int, at_once: tuple[int, int], in_parts: tuple[int, 
     return clashing(transactions, *at_once) | clashing(transactions, *in_parts, rule=" in parts")
 
 
-load1, load2, load4 = map(vector_load, (1, 2, 4))
-
-costs(
-    "vectors_of_4_8_and_16_bytes",
-    """
-    (total,) = load1(a, t)
-    x, y = load2(a, 2 * t)
-    total += x + y
-    x, y, z, w = load4(a, 4 * t)
-    out[t] = total + x + y + z + w
-    """,
-    {
-        "load1(a, t)": whole(1, 128),
-        "load2(a, 2 * t)": whole(1, 256),
-        "load4(a, 4 * t)": whole(1, 512),
-    },
-    {"out[t]": whole(1, 128)},
-    128,
-    lambda a: a[:32] + sums(a[:64], 2) + sums(a, 4),
-    rtol=1e-5,
-)
+load2, load4 = map(vector_load, (2, 4))
 # The even and the odd lanes read two rows of 128 bytes (the q_vecs of vLLM's kernel): 2 vectors in
 # the same two banks. At once: 4 words, 2 wavefronts where 1 would do; in halves twice that.
 # Four lanes for each vector: 8 vectors of 16 bytes are 32 words, one wavefront at once. A quarter
