@@ -24,7 +24,7 @@ def test_variables_can_be_read_at_a_line_at_a_barrier_and_at_the_end(order: str)
     third = rows[(rows.block == 1) & (rows.thread == 5) & (rows.i == 3)]
     np.testing.assert_allclose(third.total, a[1, :3].sum(), rtol=1e-6)
     assert {snapshot.block for snapshot in report.at("end")} == {(0, 0, 0), (1, 0, 0)}
-    last = report.at("end")[-1]
+    last = report.at("end", block=1)[-1]
     np.testing.assert_array_equal(last["s"], a[1])
     np.testing.assert_allclose(last["total"], np.full(len(last.threads), a[1].sum()), rtol=1e-4)
     assert "t" not in last.values
