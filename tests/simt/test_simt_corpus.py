@@ -5,24 +5,18 @@ a comment such as `# FAULT race` at the line that each of the three ways must na
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from simt.__main__ import program
 from simt.host import simulated
-from simt.ptx import PtxReport, run_ptx
+from simt.ptx import run_ptx
 
 PROGRAMS = sorted(Path(__file__).with_name("programs").glob("*.py"))
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in PROGRAMS}
-
-
-def in_ptx(kernel: Callable, *launch: object, shared_bytes: int) -> PtxReport:
-    return run_ptx(kernel, *launch, shared_bytes=shared_bytes)
-
-
-WAYS = {"simt": {}, "reverse": {"order": "reverse"}, "ptx": {"launcher": in_ptx}}
+WAYS = {"simt": {}, "reverse": {"order": "reverse"}, "ptx": {"launcher": run_ptx}}
 each_way = pytest.mark.parametrize(
     "way", ["simt", "reverse", pytest.param("ptx", marks=pytest.mark.needs("numba-cuda"))]
 )
