@@ -6,15 +6,7 @@ import pytest
 from numba import cuda
 
 import simt
-from simt import (
-    Trace,
-    bytes_by_space,
-    different_sectors,
-    global_traffic,
-    instructions,
-    launch,
-    shared_traffic,
-)
+from simt import Trace, launch, traffic
 from tests.simt.helpers import kernel, traced, wrong_counts, zeros
 from tests.simt.kernels.example import TRAFFIC
 
@@ -32,7 +24,7 @@ def trace_of(body: str, num_threads: int, *args: object) -> Trace:
 def test_conflicts_of_a_stride_are_its_common_divisor_with_the_banks() -> None:
     for stride in range(1, 64):
         body = f"s = cuda.shared.array(2048, np.float32)\ns[{stride} * t] = t"
-        table = shared_traffic(trace_of(body, 32, zeros(1), zeros(1)))
+        table = traffic.shared_traffic(trace_of(body, 32, zeros(1), zeros(1)))
         assert table.column("wavefronts") == table.column("degree") == [math.gcd(stride, 32)]
         assert table.column("ideal") == [1]
         assert "in parts" not in str(table), "for words there is no second rule"
@@ -41,9 +33,9 @@ def test_conflicts_of_a_stride_are_its_common_divisor_with_the_banks() -> None:
 def test_bytes_and_different_sectors_of_each_space() -> None:
     trace = traced("transpose_with_padding")
     spaces = [(space, kind) for space in ("global", "shared") for kind in ("read", "write")]
-    assert bytes_by_space(trace).rows == tuple((*one, 32, 4096) for one in spaces)
-    assert different_sectors(trace) == 2 * 4096 // 32
-    assert different_sectors(trace.only(space="shared")) == 0
+    assert traffic.bytes_by_space(trace).rows == tuple((*one, 32, 4096) for one in spaces)
+    assert traffic.different_sectors(trace) == 2 * 4096 // 32
+    assert traffic.different_sectors(trace.only(space="shared")) == 0
 
 
 def test_instructions_of_every_kind_stand_in_the_table() -> None:
@@ -59,14 +51,14 @@ def test_instructions_of_every_kind_stand_in_the_table() -> None:
         cuda.atomic.add(s, 0, x)
     """
     trace = trace_of(every_kind, 64, zeros(1), zeros(64))
-    table = instructions(trace)
+    table = traffic.instructions(trace)
     kinds = {"write", "read", "shuffle", "vote", "syncwarp", "barrier", "atomic"}
     assert set(table.column("does")) == kinds
     assert table.column("instructions") == [2] * len(table.rows)
-    assert shared_traffic(trace).rows == (), "atomics have no wavefronts"
-    local = bytes_by_space(trace).rows[-2:]
+    assert traffic.shared_traffic(trace).rows == (), "atomics have no wavefronts"
+    local = traffic.bytes_by_space(trace).rows[-2:]
     assert local == (("local", "read", 2, 256), ("local", "write", 2, 256))
-    assert global_traffic(trace).column("does") == ["read", "atomic"]
+    assert traffic.global_traffic(trace).column("does") == ["read", "atomic"]
 
 
 def test_the_degree_is_that_of_the_worst_transaction() -> None:
@@ -76,7 +68,7 @@ def test_the_degree_is_that_of_the_worst_transaction() -> None:
         for turn in range(2):
             s[t + 33 * turn * (t // 31)] = t  # lane 31 then writes number 64: bank 0 and 1
     """
-    table = shared_traffic(trace_of(body, 32, zeros(1), zeros(1)))
+    table = traffic.shared_traffic(trace_of(body, 32, zeros(1), zeros(1)))
     (row,) = (dict(zip(table.columns, r, strict=True)) for r in table.rows)
     expected = {"transactions": 2, "wavefronts": 2 + 3, "ideal": 4, "degree": 1.5}
     assert expected.items() <= row.items()
@@ -95,13 +87,18 @@ def test_two_functions_of_one_text_have_a_row_each_and_are_named() -> None:
 
     functions = {"near": element_of_every(1), "far": element_of_every(8)}
     both = kernel("out, a", "out[t] = near(a, t) + far(a, t)", **functions)
-    table = global_traffic(launch(both, 1, 32, zeros(32), zeros(256), trace=0).trace)
+    table = traffic.global_traffic(launch(both, 1, 32, zeros(32), zeros(256), trace=0).trace)
     assert table.column("in") == ["kernel", "element", "element"]
     assert table.column("sectors") == [4, 4, 32]
 
 
 def test_the_tables_of_a_trace_without_accesses_are_empty() -> None:
     trace = trace_of("return", 32, zeros(1), zeros(1))
-    assert len(trace) == trace.num_instructions == different_sectors(trace) == 0
-    for table in (global_traffic, shared_traffic, instructions, bytes_by_space):
+    assert len(trace) == trace.num_instructions == traffic.different_sectors(trace) == 0
+    for table in (
+        traffic.global_traffic,
+        traffic.shared_traffic,
+        traffic.instructions,
+        traffic.bytes_by_space,
+    ):
         assert str(table(trace)).endswith("nothing")
