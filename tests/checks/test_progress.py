@@ -23,47 +23,32 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(HIDDEN, raising=False)
 
 
-def shown_by(monkeypatch: pytest.MonkeyPatch, name: str, seconds: float, file: io.StringIO) -> str:
-    """What three cases that take so long print into sys.stdout or sys.stderr."""
+def shown_by(monkeypatch: pytest.MonkeyPatch, name: str, file: io.StringIO) -> str:
+    """What three cases of 0.1 seconds print into sys.stdout or sys.stderr."""
     monkeypatch.setattr(sys, name, file)
-    assert [time.sleep(seconds) or case for case in with_progress("cuda_v1", "abc")] == [*"abc"]
+    assert [time.sleep(0.1) or case for case in with_progress("cuda_v1", "abc")] == [*"abc"]
     return file.getvalue()
 
 
-def test_a_slow_check_says_how_many_cases_are_done_and_how_much_is_left(
+def test_a_quick_check_says_nothing_and_a_slow_one_nothing_into_a_file_or_a_pipe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(progress, "DELAY", 0.25)
-    shown = shown_by(monkeypatch, "stderr", 0.3, Terminal())
-    assert "cuda_v1: 1 of 3 cases done, 00:00 left" in shown
-    assert "2 of 3" in shown
-    assert shown.rpartition("left")[2].strip() == ""  # the last thing is to wipe the line
-
-
-def test_a_quick_check_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown_by(monkeypatch, "stderr", 0.0, Terminal()) == ""
-
-
-def test_nothing_is_said_into_a_file_or_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown_by(monkeypatch, "stderr", Terminal()) == ""
     monkeypatch.setattr(progress, "DELAY", 0.0)
-    assert shown_by(monkeypatch, "stderr", 0.15, io.StringIO()) == ""
+    assert shown_by(monkeypatch, "stderr", io.StringIO()) == ""
 
 
-def in_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_shows_it_as_output_unless_it_is_run_for_its_outputs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shell = SimpleNamespace(kernel=None)
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setattr(progress, "DELAY", 0.0)
-
-
-def test_a_notebook_shows_it_as_output_and_not_as_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_notebook(monkeypatch)
-    assert "2 of 3 cases done" in shown_by(monkeypatch, "stdout", 0.15, io.StringIO())
-
-
-def test_a_notebook_that_is_run_for_its_outputs_is_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_notebook(monkeypatch)
+    shown = shown_by(monkeypatch, "stdout", io.StringIO())
+    assert "2 of 3 cases done, 00:00 left" in shown
+    assert shown.rpartition("left")[2].strip() == ""  # the last thing is to wipe the line
     monkeypatch.setenv(HIDDEN, "1")
-    assert shown_by(monkeypatch, "stdout", 0.15, io.StringIO()) == ""
+    assert shown_by(monkeypatch, "stdout", io.StringIO()) == ""
 
 
 @pytest.mark.needs("POSIX")

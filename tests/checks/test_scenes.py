@@ -1,14 +1,11 @@
 """The scenes of the engine: ours plays them right, and a wrong one is caught."""
 
 import pytest
-import torch
 
-from pa_tutorial.checks.engine_alone import AT_THE_END, Alone, trained
-from pa_tutorial.checks.engine_check import MOST_STEPS, SCENES, WIDTH, Served, scene_trial
+from pa_tutorial.checks.engine_alone import AT_THE_END
+from pa_tutorial.checks.engine_check import SCENES, scene_trial
 from pa_tutorial.checks.running import judge
 from pa_tutorial.engine.engine import Engine
-
-CLEAR = 1e-3  # far above the rounding of float32, so that no other machine chooses otherwise
 
 
 @pytest.mark.engine
@@ -17,28 +14,6 @@ def test_engine_plays_the_scene_as_each_request_alone(name: str) -> None:
     case, comparisons = judge(scene_trial(name), None)
     assert case.passed, case.report()
     assert comparisons[0].bound == 0
-    assert case.meaning.endswith(".")
-
-
-@pytest.mark.rest("each scene is played")
-@pytest.mark.parametrize("name", SCENES)
-def test_each_greedy_choice_of_a_scene_is_clear_and_no_row_is_cut(name: str) -> None:
-    alone = Alone()
-    SCENES[name].play(alone)
-    rows = alone.rows()
-    assert max(map(len, rows.values())) <= WIDTH
-    for request, (prompt, params) in alone.asked.items():
-        tokens = prompt + [int(token) for token in rows[f"{request}, sample 0"]]
-        if not params.temperature and tokens != prompt:
-            scores = trained()(torch.tensor(tokens[:-1]))[len(prompt) - 1 :]
-            best = scores.topk(2).values
-            assert (best[:, 0] - best[:, 1]).min() > CLEAR
-
-
-class Endless(Engine):
-    def step(self) -> object:
-        self.statistics.append(self._count(None))
-        return self.statistics[-1]
 
 
 class KeepsABlock(Engine):
@@ -62,20 +37,16 @@ class TakesBack(Engine):
 
 
 class Fails(Engine):
+    """In every step, so that no request ever ends: the scene must."""
+
     def step(self) -> object:
         self.statistics.append(self._count(ValueError("trouble on demand")))
         return super().step()
 
 
-def test_an_endless_engine_is_stopped() -> None:
-    served = Served(Endless)
-    SCENES["one_request"].play(served)
-    assert served.num_steps == MOST_STEPS
-
-
 @pytest.mark.parametrize(
     ("wrong", "seen"),
-    [*zip((Endless, KeepsABlock, TakesBack, Fails), AT_THE_END, strict=True)],
+    [*zip((Fails, KeepsABlock, TakesBack, Fails), AT_THE_END, strict=True)],
     ids=AT_THE_END,
 )
 def test_what_is_always_zero_at_the_end_of_a_scene_is_seen(wrong: type, seen: str) -> None:

@@ -1,19 +1,13 @@
-"""Small random models of the transformers library, and the tokens that it generates with them."""
+"""Small random models of the transformers library, and their checkpoints."""
 
-import atexit
 import json
-import shutil
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-
-from pa_tutorial.engine import LLM
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is the reference of the engine: an extra for tests"
@@ -22,16 +16,14 @@ transformers = pytest.importorskip(
 transformers.utils.logging.disable_progress_bar()
 
 VOCAB_SIZE = 96
-MAX_LEN = 128
 # Heads of 32 dimensions, which the kernels of the ladder take; fewer KV heads than heads.
 SIZES = {"vocab_size": VOCAB_SIZE, "intermediate_size": 96, "num_hidden_layers": 2}
-SIZES |= {"max_position_embeddings": MAX_LEN, "pad_token_id": 0, "bos_token_id": 1}
+SIZES |= {"max_position_embeddings": 128, "pad_token_id": 0, "bos_token_id": 1}
 SIZES |= {"tie_word_embeddings": False}
 LLAMA = SIZES | {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
 LLAMA |= {"head_dim": 32, "eos_token_id": [75, 35]}  # head_dim: twice the default, 64 / 4
 QWEN2 = SIZES | {"hidden_size": 96, "num_attention_heads": 3, "num_key_value_heads": 1}
 CONFIGS = {"llama": LLAMA, "qwen2": QWEN2 | {"eos_token_id": 10}}
-END_TOKENS = {"llama": {75, 35}, "qwen2": {10}}
 
 
 def random_model(name: str, seed: int = 0, **changes: object) -> "transformers.PreTrainedModel":
@@ -53,42 +45,9 @@ def random_model(name: str, seed: int = 0, **changes: object) -> "transformers.P
     return model
 
 
-# Chosen such that no two best scores are nearly the same in the tests.
-SEEDS = {"llama": 0, "qwen2": 20}
-
-
-@cache
-def model_named(name: str) -> "transformers.PreTrainedModel":
-    """The one with the default sizes; nobody may change it."""
-    return random_model(name, SEEDS[name])
-
-
-@cache
-def folder_of(name: str) -> Path:
-    """Its checkpoint."""
-    folder = Path(mkdtemp(prefix=name))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    model_named(name).save_pretrained(folder)
-    return folder
-
-
-def reference(
-    model: "transformers.PreTrainedModel", prompt: Sequence[int], max_tokens: int
-) -> list[int]:
-    """What transformers generates, greedy, after the prompt alone; an end token is kept."""
-    input_ids = torch.tensor([list(prompt)])
-    options = {"max_new_tokens": max_tokens, "do_sample": False}
-    options |= {"output_scores": True, "return_dict_in_generate": True}
-    out = model.generate(input_ids, attention_mask=torch.ones_like(input_ids), **options)
-    best = torch.cat(out.scores).topk(2).values
-    assert (best[:, 0] - best[:, 1]).min() > 1e-3, "no tie that rounding, some 1e-5, could turn"
-    return out.sequences[0, len(prompt) :].tolist()
-
-
 def scores_of(model: "transformers.PreTrainedModel", tokens: Sequence[int]) -> Tensor:
     """[len(tokens), vocab_size], without a cache."""
-    with torch.no_grad():
-        return model(torch.tensor([list(tokens)]), use_cache=False).logits[0]
+    return model(torch.tensor([list(tokens)]), use_cache=False).logits[0]
 
 
 def change_config(folder: Path, **changes: object) -> None:
@@ -104,8 +63,3 @@ def change_tensors(folder: Path, change: Callable[[dict], object]) -> None:
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path, {"format": "pt"})
-
-
-def require_no_retry(llm: LLM) -> None:
-    """A step that fails is tried again, sequence by sequence: wrong steps could end well."""
-    assert {step.error for step in llm.statistics} == {None}

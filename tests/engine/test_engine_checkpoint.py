@@ -1,4 +1,4 @@
-"""Checkpoints: the scores are those of transformers, where a text ends, and what cannot be loaded.
+"""Checkpoints: scores and tokens are those of transformers; and what cannot be loaded.
 
 The message then names the file and what is wrong with it.
 """
@@ -16,35 +16,33 @@ from tokenizers.pre_tokenizers import Whitespace
 from torch import Tensor
 
 from pa_tutorial.attention.cached import cached_attention
+from pa_tutorial.attention.train_tiny_lm import training_text
 from pa_tutorial.engine import LLM, CheckpointError, SamplingParams, load_checkpoint
 from tests.engine.hf_models import (
     VOCAB_SIZE,
     change_config,
     change_tensors,
-    model_named,
     random_model,
     scores_of,
+    transformers,
 )
 
 TOKENS = torch.randint(0, VOCAB_SIZE, (48,), generator=torch.Generator().manual_seed(1)).tolist()
+DEFAULT = {"rope_type": "default", "rope_theta": 50.0}
 LINEAR = {"rope_type": "linear", "rope_theta": 20_000.0, "factor": 4.0}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 2.0}
 LLAMA3 |= {"high_freq_factor": 9.0, "original_max_position_embeddings": 256}
+BIASES = {"attention_bias": True, "mlp_bias": True}
 # What differs in the model; and in what version 4 of transformers wrote about it in config.json.
 OPTIONAL = ("hidden_act", "attention_bias", "mlp_bias", "tie_word_embeddings", "rms_norm_eps")
 VARIANTS = {
-    "llama": ("llama", {}, {}),
-    "qwen2": ("qwen2", {}, {}),
-    "tied": ("llama", {"tie_word_embeddings": True}, {}),
-    "attention_bias": ("llama", {"attention_bias": True}, {}),
-    "mlp_bias": ("llama", {"mlp_bias": True}, {}),
+    "llama": ("llama", {}, {"rope_scaling": {"type": "other", "rope_type": "default"}}),
+    "tied, linear rope": ("llama", {"tie_word_embeddings": True, "rope_parameters": LINEAR}, {}),
+    "biases, llama3 rope": ("llama", BIASES | {"rope_parameters": LLAMA3}, {}),
     "head_dim is not given": ("llama", {"head_dim": None}, {"head_dim": ...}),
     "one KV head each": ("llama", {"num_key_value_heads": None}, {"num_key_value_heads": ...}),
     "rms_norm_eps": ("llama", {"rms_norm_eps": 0.3}, {}),
-    "theta": ("qwen2", {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}, {}),
-    "linear rope": ("llama", {"rope_parameters": LINEAR}, {}),
-    "llama3 rope": ("llama", {"rope_parameters": LLAMA3}, {}),
-    "rope_type": ("llama", {}, {"rope_scaling": {"type": "other", "rope_type": "default"}}),
+    "theta": ("qwen2", {"rope_parameters": DEFAULT}, {}),
     "no defaults": ("llama", {}, dict.fromkeys((*OPTIONAL, "rope_theta", "rope_scaling"), ...)),
     # Windows that are switched off; and o_proj of Qwen2 has no bias.
     "2.5": ("qwen2", {}, {"use_sliding_window": False, "sliding_window": 9}),
@@ -76,7 +74,7 @@ def require_same_scores(folder: Path, model: object) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A Llama checkpoint of one's own, to be changed."""
-    model_named("llama").save_pretrained(tmp_path)
+    random_model("llama").save_pretrained(tmp_path)
     return tmp_path
 
 
@@ -105,19 +103,38 @@ def test_scores_are_those_of_transformers(variant, tmp_path) -> None:
         assert (scores_of(model, TOKENS) - scores_of(plain, TOKENS)).abs().max() > 0.1
 
 
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_greedy_tokens_are_those_of_transformers(name, tmp_path) -> None:
+    """In chunks, with shared prefixes, and in a pool that is too small for all."""
+    model = random_model(name)
+    model.save_pretrained(tmp_path)
+    prompts = [TOKENS[: 5 + 7 * n] for n in range(6)]
+    llm = LLM(tmp_path, num_blocks=9, block_size=8, chunk_size=16, token_budget=64)
+    completions = llm.generate(prompts, SamplingParams(24), progress=False)
+    for prompt, completion in zip(prompts, completions, strict=True):
+        ids = torch.tensor([prompt])
+        mask = torch.ones_like(ids)
+        theirs = model.generate(ids, attention_mask=mask, max_new_tokens=24, do_sample=False)
+        assert completion.token_ids == [theirs[0, len(prompt) :].tolist()]
+        best = scores_of(model, theirs[0])[len(prompt) - 1 : -1].topk(2).values
+        assert (best[:, 0] - best[:, 1]).min() > 1e-3, "no tie that rounding, some 1e-5, could turn"
+    assert {step.error for step in llm.statistics} == {None}
+    assert llm.statistics[-1].num_preemptions > 0
+
+
 def test_shards_are_put_together(tmp_path) -> None:
-    model = model_named("llama")
+    model = random_model("llama")
     model.save_pretrained(tmp_path, max_shard_size="100KB")
     shards = sorted(tmp_path.glob("model-*.safetensors"))
     assert len(shards) > 2
     require_same_scores(tmp_path, model)
     shards[1].unlink()
-    with pytest.raises(CheckpointError, match=f"{shards[1].name} cannot be read: No such file"):
+    with pytest.raises(CheckpointError, match=f"{shards[1].name} cannot be read"):
         load_checkpoint(tmp_path)
 
 
 def test_weights_are_computed_in_the_dtype_that_is_asked_for(folder) -> None:
-    model = model_named("llama")
+    model = random_model("llama")
     exact, theirs = scores_of(model, TOKENS), scores_of(deepcopy(model).bfloat16(), TOKENS)
     ours = our_scores(folder, torch.bfloat16)
     assert ours.dtype == torch.bfloat16
@@ -146,7 +163,6 @@ def test_unneeded_tensors_are_ignored(tmp_path) -> None:
         (None, [5, 9], {5, 9}),
         ({"eos_token_id": [6, 8]}, 5, {6, 8}),
         ({"eos_token_id": None}, 5, {5}),
-        ({"do_sample": True}, 5, {5}),
     ],
 )
 def test_end_tokens_are_read_from_either_config(generation, eos, expected, folder) -> None:
@@ -159,7 +175,7 @@ def test_end_tokens_are_read_from_either_config(generation, eos, expected, folde
 def test_text_goes_through_tokenizer_json_and_is_refused_without_it(folder) -> None:
     params = SamplingParams(4, ignore_eos=True)
     text, tokens = LLM(folder).generate(["w3 w14", [3, 14]], params, progress=False)
-    assert "prompt is text; this model has no tokenizer: it must be token ids" in str(text.error)
+    assert "this model has no tokenizer" in str(text.error)
     with pytest.raises(ValueError, match="text is None"):
         _ = tokens.text
     words = {f"w{number}": number for number in range(VOCAB_SIZE)}
@@ -174,8 +190,6 @@ def test_text_goes_through_tokenizer_json_and_is_refused_without_it(folder) -> N
 # What cannot be loaded: how a folder is spoilt, and the message
 
 INDEX = "model.safetensors.index.json"
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-SIZES += ("intermediate_size", "max_position_embeddings")
 UP, THIRD = "model.layers.1.mlp.up_proj.weight", "model.layers.2.mlp.up_proj.weight"
 Spoil = Callable[[Path], object]
 
@@ -192,40 +206,31 @@ def file(name: str, content: bytes) -> Spoil:
     return lambda folder: (folder / name).write_bytes(content)
 
 
-def rope(**parameters: object) -> Spoil:
-    return config(rope_parameters=parameters)
-
-
 REFUSED = [
-    (config(model_type="mistral"), r"config.json: model_type is mistral; .*llama.*qwen2"),
-    (config(hidden_act="gelu"), "hidden_act is gelu; it must be silu"),
-    (config(use_sliding_window=True), "use_sliding_window is True.* sliding windows aren't"),
-    (config(sliding_window=4096), "sliding_window is 4096; it must be null.* sliding windows"),
-    (config(quantization_config={"bits": 4}), "quantization_config is .*; it must be null"),
-    (rope(rope_type="yarn"), "rope_type is yarn; it must be one of .*linear"),
-    (rope(rope_type="linear"), "config.json has no 'factor'"),
-    (rope(rope_type="default", rope_theta=0), "rope_theta is 0; it must be above 0, and finite"),
-    (config(rms_norm_eps=float("inf")), "rms_norm_eps is inf; it must be above 0, and finite"),
-    (rope(partial_rotary_factor=0.5), "partial_rotary_factor is 0.5"),
-    (config(num_key_value_heads=3), "num_key_value_heads is 3; .*divisor of num_att.* is 4"),
-    (config(vocab_size=True), "vocab_size is True; it must be a whole number, at least 1"),
-    (config(vocab_size="64"), "vocab_size is 64; it must be a whole number, at least 1"),
-    (config(num_attention_heads=0), "config.json: .*num_attention_heads is 0; .* at least 1"),
-    *((config(**{key: ...}), f"config.json has no '{key}'") for key in ("model_type", *SIZES)),
+    (config(model_type="mistral"), r"config.json: model_type is mistral"),
+    (config(hidden_act="gelu"), "hidden_act is gelu"),
+    (config(use_sliding_window=True), "use_sliding_window is True"),
+    (config(sliding_window=4096), "sliding_window is 4096"),
+    (config(quantization_config={"bits": 4}), "quantization_config is"),
+    (config(rope_parameters={"rope_type": "yarn"}), "rope_type is yarn"),
+    (config(rope_parameters={"rope_type": "linear"}), "config.json has no 'factor'"),
+    (config(rope_parameters={"rope_theta": 0}), "rope_theta is 0"),
+    (config(rope_parameters={"partial_rotary_factor": 0.5}), "partial_rotary_factor is 0.5"),
+    (config(rms_norm_eps=float("inf")), "rms_norm_eps is inf"),
+    (config(num_key_value_heads=3), "num_key_value_heads is 3; .*divisor .* 4"),
+    (config(head_dim=31), "head_dim is 31"),
+    (config(vocab_size=True), "vocab_size is True"),
+    (config(vocab_size="64"), "vocab_size is 64"),
+    (config(num_attention_heads=0), "num_attention_heads is 0"),
+    (config(vocab_size=...), "config.json has no 'vocab_size'"),
     (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
-    *(
-        (file(name, content), rf"{name} isn't (JSON|a JSON object)")
-        for name in ("config.json", "generation_config.json", INDEX)
-        for content in (b"{", b"[1, 2]")
-    ),
+    (file("config.json", b"{"), "config.json isn't JSON"),
+    (file("generation_config.json", b"[1, 2]"), "generation_config.json isn't a JSON object"),
     (file(INDEX, b'{"weight_map": 3}'), "has no weight_map"),
     (file("model.safetensors", b"\x99"), "model.safetensors cannot be read"),
     (file("tokenizer.json", b"{}"), "tokenizer.json cannot be read"),
     (tensors(lambda t: t.pop("lm_head.weight")), "lm_head.weight is missing"),
-    (
-        tensors(lambda t: t.update({UP: t[UP][1:] * 1})),
-        r"up_proj.weight is \[95, 64\].*\[96, 64\]$",
-    ),
+    (tensors(lambda t: t.update({UP: t[UP][1:] * 1})), r"up_proj.weight is \[95, 64\].*\[96, 64\]"),
     (tensors(lambda t: t.update({THIRD: t[UP] * 1})), r"layers.2.* is \[96, 64\], .* be left out"),
     (tensors(lambda t: [t.pop(k) for k in list(t) if "layers.0." in k]), "missing.*; and 4 more"),
 ]
@@ -236,3 +241,12 @@ def test_a_spoilt_checkpoint_is_refused(spoil: Spoil, message: str, folder: Path
     spoil(folder)
     with pytest.raises(ValueError, match=message):
         LLM(folder)
+
+
+def test_training_lowers_the_loss() -> None:
+    train = pytest.importorskip("pa_tutorial.engine.train_tiny_llama")
+    config = transformers.LlamaConfig(**train.CONFIG.to_dict() | {"num_hidden_layers": 1})
+    text = training_text()
+    model = train.train(config, text, steps=12, batch=4, length=32)
+    with torch.no_grad():
+        assert model(input_ids=text[None, :129], labels=text[None, :129]).loss < 4.0
