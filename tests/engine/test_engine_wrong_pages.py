@@ -29,5 +29,4 @@ def test_wrong_pages_end_in_a_line_in_place_of_going_on_for_ever(
     engine = Engine(load(), pages)
     engine.add(encode("The while").tolist(), SamplingParams(max_tokens=5))
     with pytest.raises(error, match=message):
-        for _ in range(20):
-            engine.step()
+        [engine.step() for _ in range(20)]
