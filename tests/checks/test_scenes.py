@@ -41,7 +41,7 @@ class Fails(Engine):
 
     def step(self) -> object:
         self.statistics.append(self._count(ValueError("trouble on demand")))
-        return super().step()
+        return self.statistics[-1]
 
 
 @pytest.mark.parametrize(
@@ -50,17 +50,10 @@ class Fails(Engine):
     ids=AT_THE_END,
 )
 def test_what_is_always_zero_at_the_end_of_a_scene_is_seen(wrong: type, seen: str) -> None:
+    """And the failure names the first row that is wrong."""
     trial = scene_trial("one_request")
-    row = trial.axes[0].split("|").index(seen)
-    (comparison,) = judge(trial, wrong)[1]
-    assert comparison.expected[row][0] == 0
-    assert comparison.actual[row][0] > 0
-
-
-def test_a_failure_names_the_row() -> None:
-    class Late(Engine):
-        def add(self, prompt: list[int], *arguments: object) -> object:
-            return super().add([*prompt[:-1], prompt[-1] ^ 4], *arguments)
-
-    case, _ = judge(scene_trial("one_request"), Late)
-    assert "a, sample 0, place" in case.diagnosis
+    rows = trial.axes[0].split("|")
+    case, (comparison,) = judge(trial, wrong)
+    assert comparison.expected[rows.index(seen)][0] == 0
+    assert comparison.actual[rows.index(seen)][0] > 0
+    assert any(f"{row}, place 0 is " in case.diagnosis for row in rows)
