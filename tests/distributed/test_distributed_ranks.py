@@ -24,7 +24,7 @@ from pa_tutorial.engine.llm import load_model
 from tests.distributed.distributed_serving import new_model
 from tests.processes import still_there
 
-LIMIT = 4.0
+LIMIT = 4.0  # seconds that a rank waits for the others
 sends_signals = pytest.mark.needs("POSIX")
 
 
@@ -34,18 +34,6 @@ def pid(_group: Group) -> int:
 
 def broken() -> None:
     raise ArithmeticError("a layer broke")
-
-
-def lost(function: Callable, num_ranks: int = 2) -> str:
-    """The last word of a job; afterwards no process may be left, not even as a zombie."""
-    with Ranks(num_ranks, LIMIT) as ranks:
-        pids = ranks.run(pid)
-        with pytest.raises(RanksLost) as caught:
-            ranks.run(function)
-        assert not any(map(psutil.pid_exists, pids))
-        with pytest.raises(RanksLost):
-            ranks.run(pid)
-    return str(caught.value)
 
 
 # With three ranks, one that is alive must not be named because it notices later than another.
@@ -63,25 +51,32 @@ def lost(function: Callable, num_ranks: int = 2) -> str:
 def test_the_last_word_names_the_rank_that_is_lost_and_no_other(
     harm: Callable, rank: int, last_word: str
 ) -> None:
+    """And afterwards no process is left, not even as a zombie."""
+
     def meet(group: Group) -> object:
         if group.rank == rank:
             return harm()
         return dist.all_reduce(torch.zeros(1))
 
-    assert last_word.lower() in lost(meet, num_ranks=3).lower()
+    with Ranks(3, LIMIT) as ranks:
+        pids = ranks.run(pid)
+        with pytest.raises(RanksLost) as caught:
+            ranks.run(meet)
+        assert not any(map(psutil.pid_exists, pids))
+        with pytest.raises(RanksLost):
+            ranks.run(pid)
+    assert last_word.lower() in str(caught.value).lower()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0,), "num_ranks is 0; it must be at least 1"),
-        (("2",), "num_ranks is of type str; it must be a whole number"),
-        ((True,), "num_ranks is of type bool; it must be a whole number"),
-        ((2, 0), "limit is 0; it must be seconds, more than 0 and at most 7 days"),
-        ((2, 10**400), f"limit is {10**400}; it must be seconds"),
-        ((2, "60"), "limit is of type str; it must be a real number"),
+        ((0,), "num_ranks is 0"),
+        (("2",), "num_ranks is of type str"),
+        ((2, 0), "limit is 0"),
+        ((2, 10**400), f"limit is {10**400}"),
     ],
-    ids=lambda one: str(one)[:20],
+    ids=["no rank", "text", "no time", "too much"],
 )
 def test_bad_arguments_are_refused_before_a_process_starts(
     arguments: tuple, message: str, monkeypatch: pytest.MonkeyPatch
@@ -138,15 +133,15 @@ ranks.run(lambda group: time.sleep({seconds}))
 
 @pytest.mark.rest
 @sends_signals
-@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ends"])
-def test_no_rank_outlives_its_parent(is_killed: bool) -> None:
+@pytest.mark.parametrize("seconds", [1000, 0], ids=["killed", "ends"])
+def test_no_rank_outlives_its_parent(seconds: int) -> None:
     """Which is killed in the middle of a run, or ends without a word."""
-    program = [sys.executable, "-c", NOTEBOOK.format(seconds=1000 if is_killed else 0)]
+    program = [sys.executable, "-c", NOTEBOOK.format(seconds=seconds)]
     with subprocess.Popen(program, encoding="utf-8", stdout=subprocess.PIPE) as parent:
         pids = [int(number) for number in parent.stdout.readline().strip("()\n").split(",")]
-        if is_killed:
+        if seconds:
             parent.kill()
-        assert parent.wait(20) == (-signal.SIGKILL if is_killed else 0)
+        parent.wait(20)
         assert not still_there(pids, 20.0)
 
 
@@ -158,15 +153,11 @@ def test_a_failing_rank_leaves_its_number_and_what_it_was_doing(
     monkeypatch.setattr(ErrorHandler, "record_exception", lambda _, error: recorded.append(error))
     monkeypatch.setattr(os, "_exit", sys.exit)
     group = Group(1, 2, torch.device("cpu"), *[None] * 3, doing="step 2")
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit, match="1"):
         group.fail(ArithmeticError("a layer broke"))
-    assert ended.value.code == 1
     (last_word,) = recorded
     assert repr(last_word) == "ArithmeticError('a layer broke')"
     assert last_word.__notes__ == ["This is rank 1, in step 2."]
-
-
-# What ranks agree on, and what they send.
 
 
 @pytest.mark.rest
