@@ -18,7 +18,7 @@ from pa_tutorial.checks.cases import CASES, SEQUENCE_CASES, SHORT_CHECK
 from pa_tutorial.checks.comparing import bounds_of, compare, load_bounds, relative_errors
 from pa_tutorial.checks.diagnosing import _position_pattern
 from pa_tutorial.checks.ladder import STAGES
-from pa_tutorial.checks.running import run_trials
+from pa_tutorial.checks.running import judge, run_trials, stage_trial
 from tests.wrong_examples import applied, load_examples, run_cases
 
 
@@ -96,7 +96,7 @@ def test_what_a_function_does_to_torch_is_undone() -> None:
         return torch.zeros_like(q)
 
     state = torch.get_rng_state()
-    check("full_recompute", disturbing, raises=False)
+    judge(stage_trial(STAGES["full_recompute"], "sequence/one_token"), disturbing)
     assert torch.get_default_dtype() == torch.float32
     assert torch.get_default_device() == torch.device("cpu")
     assert torch.equal(torch.get_rng_state(), state)
@@ -108,10 +108,11 @@ def test_a_wrong_intermediate_fails_even_if_the_output_is_right() -> None:
         probe["qk"] = 1.1 * probe["qk"]  # after the softmax has read it
         return out
 
-    result = check("kv_cache", stretched_scores, takes=["probe"], raises=False)
-    assert result.passed == 0
-    assert "first wrong: qk" in result.first_failure.diagnosis
-    assert "out itself is within its bound" in result.first_failure.diagnosis
+    trial = stage_trial(STAGES["kv_cache"], "decode/gqa", takes=["probe"])
+    case, _ = judge(trial, stretched_scores)
+    assert not case.passed
+    assert "first wrong: qk" in case.diagnosis
+    assert "out itself is within its bound" in case.diagnosis
 
 
 def test_relative_error_is_a_norm_over_the_row() -> None:

@@ -25,14 +25,9 @@ class KeepsABlock(Engine):
 class TakesBack(Engine):
     """The token generated last becomes another one before the next step."""
 
-    def add(self, *arguments: object) -> object:
-        self.newest = super().add(*arguments)
-        return self.newest
-
     def step(self) -> object:
-        for sample in self.newest.samples:
-            if sample.generated:
-                sample.token_ids[-1] ^= 1
+        for sequence in self.scheduler.running:
+            sequence.token_ids[-1] ^= 1
         return super().step()
 
 

@@ -118,6 +118,14 @@ def test_what_is_wrong_is_named(
     assert says in " ".join(case.diagnosis.split())
 
 
+def test_integers_of_other_libraries_are_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "Appended", lambda c, slots: original(c, [*torch.tensor(slots)]))
+    monkeypatch.setattr(
+        Pages, "table", lambda self, name: torch.tensor(self.sequences[name].blocks)
+    )
+    assert judge(story_trial("fork_and_write"), Pages)[0].passed
+
+
 def test_an_operation_that_is_not_refused_is_named() -> None:
     world = PagesAtWork(Pages, num_blocks=3)
     with pytest.raises(AnswerError, match="it wasn't refused; it must raise OutOfBlocks"):

@@ -144,7 +144,7 @@ def always(around: Callable, engine: Engine, token: int, error: type[Exception])
     around(engine.runner, "run", change)
 
 
-@pytest.mark.parametrize("arrives", range(5))
+@pytest.mark.parametrize("arrives", [0, 3])
 @pytest.mark.parametrize("error", [Trouble, BadScores])
 def test_a_request_that_always_fails_ends_alone(
     arrives: int, error: type[Exception], around: Callable

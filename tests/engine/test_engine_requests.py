@@ -1,6 +1,5 @@
 """Bad requests: each is refused alone, with an error that says what was wrong; others go on."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -15,7 +14,7 @@ from pa_tutorial.kernels.cpu.backend import cpu_backend
 from tests.engine.engine_helpers import VOCAB_SIZE, require_all_returned, small_model
 
 GOOD = ([1, 2, 3], [4, 5, 6, 7, 8])
-PARAMS = SamplingParams(max_tokens=4)
+PARAMS = SamplingParams(max_tokens=4, stop_tokens={VOCAB_SIZE - 1})  # which they don't reach
 LONG = "len(prompt) + max_tokens - 1"
 
 
@@ -27,9 +26,8 @@ def make_llm(**options: object) -> LLM:
     return LLM(small_model(), **({"num_blocks": 9, "block_size": 4} | options))
 
 
-# The limits; that values of every other kind are refused: tests/test_bad_inputs.py.
+# The limits. Values of other kinds: tests/test_bad_inputs.py; no token: the scene refused_alone.
 REFUSED = [
-    ([], PARAMS, "prompt is []"),
     ([1, -1], PARAMS, f"prompt[1] is -1; it must be a token id, 0 to {VOCAB_SIZE - 1}"),
     ([VOCAB_SIZE], PARAMS, f"prompt[0] is {VOCAB_SIZE}"),
     ([1] * 30, PARAMS, f"{LONG} is 33; it must be at most 32, the slots"),
@@ -37,7 +35,6 @@ REFUSED = [
     ("text", PARAMS, "prompt is text; this model has no tokenizer"),
     ({3, 1}, PARAMS, "prompt is {1, 3}; it must be text or token ids"),
     ([1], {"max_tokens": 4}, "params is {'max_tokens': 4}"),
-    ([1], replace(PARAMS, max_tokens=0), "max_tokens is 0"),
     ([1], replace(PARAMS, temperature=-0.1), "temperature is -0.1"),
     ([1], replace(PARAMS, top_p=0.0), "top_p is 0.0"),
     ([1], replace(PARAMS, top_p=1.1), "top_p is 1.1"),
@@ -71,9 +68,7 @@ def test_every_position_of_the_model_may_be_used() -> None:
     ("arguments", "message"),
     [
         (("text",), "prompts is 'text'"),
-        (({"a", "b"},), "prompts is"),
-        (({"a": 1},), "prompts is"),
-        ((5,), "prompts is 5"),
+        (({"a"},), "prompts is {'a'}"),
         (([[1]], 5), "params is 5"),
         (([[1]], [PARAMS] * 2), "params has 2"),
         (([[1]], PARAMS, []), "arrivals has 0"),
@@ -99,15 +94,9 @@ def test_a_backend_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("backend", [gather_backend, online_backend])
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("block_tables", 9, r"block_tables\[1\] names block 9"),
-        ("seq_lens", 5, r"seq_lens\[1\] is 5"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), [("block_tables", 9), ("seq_lens", 5)])
 def test_a_bad_step_is_refused_by_a_new_launch_and_by_one_used_again(
-    backend: Backend, name: str, value: int, message: str
+    backend: Backend, name: str, value: int
 ) -> None:
     engine = make_llm(backend=backend).engine
     for token in (1, 2):
@@ -115,10 +104,10 @@ def test_a_bad_step_is_refused_by_a_new_launch_and_by_one_used_again(
     batch, runner = build_batch(engine.scheduler.schedule(), engine.pages), engine.runner
     wrong = getattr(batch, name).clone()
     wrong[1] = value
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"{name}\[1\] .* {value};"):
         runner.run(replace(batch, **{name: wrong}))
     scores = runner.run(batch)  # from here on, there is a launch for such a step
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"{name}\[1\] .* {value};"):
         runner.run(replace(batch, **{name: wrong}))
     assert torch.equal(runner.run(batch), scores)
 
@@ -134,15 +123,6 @@ def test_an_interrupt_leaves_an_empty_pool_to_the_next_call(
     require_all_returned(llm.engine)
     (completion,) = llm.generate(GOOD[:1], PARAMS, progress=False)
     assert completion.token_ids == [alone(GOOD[0])]
-
-
-@pytest.mark.parametrize("kind", [set, torch.tensor])
-def test_an_answer_ends_after_a_stop_token_from_any_collection(kind: Callable) -> None:
-    expected = alone(GOOD[0])
-    params = SamplingParams(max_tokens=4, stop_tokens=kind([expected[1]]))
-    for completion in make_llm().generate([GOOD[0]] * 2, params, progress=False):
-        assert completion.finish_reasons == ["stop"]
-        assert completion.token_ids == [expected[: expected.index(expected[1]) + 1]]
 
 
 def test_a_prompt_is_served_from_the_step_before_which_it_arrives() -> None:
