@@ -8,7 +8,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from unittest.mock import patch
 
 import torch
@@ -18,6 +18,7 @@ from pa_tutorial.distributed import ranks
 from pa_tutorial.distributed.group import Group
 
 DISTRIBUTED = "distributed"  # what tests/wrong/ calls them
+SERVING = "tests.distributed.distributed_serving"
 LIMIT = 24.0  # seconds after which a changed rank that keeps the others waiting is named
 _pools: dict[int, ranks.Ranks] = {}
 
@@ -48,59 +49,63 @@ def _on_a_rank(group: Group, name: str, sources: dict[str, str]) -> str:
     from tests.wrong_examples import applied
 
     with patch.dict(sys.modules), applied(SimpleNamespace(sources=lambda: sources)):
-        sys.modules.pop("tests.distributed.distributed_serving", None)
-        changed = importlib.import_module("pa_tutorial.distributed.group")  # and its comparisons
+        sys.modules.pop(SERVING, None)
+        changed = now("pa_tutorial.distributed.group")  # and its comparisons
         return TRIALS[name][1](changed.Group(**vars(group)))
+
+
+def now(name: str) -> ModuleType:
+    """A module as it is now: with the change of a wrong example, if one is applied."""
+    return importlib.import_module(name)
 
 
 def serving(group: Group, model: str) -> str:
     """The tokens are those of one device."""
-    here = importlib.import_module("tests.distributed.distributed_serving")
-    served = here.serve_all(group, model)
-    if served is None or served == here.one_device(model):
+    here = now(SERVING)
+    served, expected = here.serve_all(group, model), here.one_device(model)
+    if served is None or served == expected:
         return ""
-    pairs = zip(served.token_ids, here.one_device(model).token_ids, strict=True)
-    return f"other tokens in requests {[i for i, (one, other) in enumerate(pairs) if one != other]}"
+    pairs = enumerate(zip(served.token_ids, expected.token_ids, strict=True))
+    return f"other tokens in requests {[i for i, (one, other) in pairs if one != other]}"
 
 
 def serving_from_8_bits(group: Group) -> str:
-    here = importlib.import_module("tests.distributed.distributed_serving")
-    served = here.serve_from_8_bits(group)
+    served = now(SERVING).serve_from_8_bits(group)
     wrong = [one for one in served if one != served[1] or one[0] != torch.float8_e4m3fn]
     return f"{wrong} of {served}, by the ranks and by one device" if wrong else ""
 
 
 def step_of_a_rank(group: Group) -> str:
     """Which a rank that fails names in its last word, counted on every rank alike."""
-    here = importlib.import_module("tests.distributed.distributed_serving")
-    here.serve_all(group, "alibi")
+    now(SERVING).serve_all(group, "alibi")
     number = int(group.doing.removeprefix("step "))
     return "" if number > 0 else "after many steps, it is in step 0"
 
 
 def context(group: Group, case: str, stage: str) -> str:
     """A decode case of the ladder, in the layout of a stage, with the blocks dealt out."""
-    running = importlib.import_module("pa_tutorial.checks.running")
-    ours = importlib.import_module("pa_tutorial.distributed.context")
-    step_of = importlib.import_module("pa_tutorial.attention.step").DecodeStep
-    stages = importlib.import_module("pa_tutorial.checks.ladder").STAGES
+    running, ours = now("pa_tutorial.checks.running"), now("pa_tutorial.distributed.context")
 
-    def decode(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes=None):
-        step = step_of(q, k_cache, v_cache, block_tables, seq_lens, scale, alibi_slopes)
+    def decode(**fields: object) -> torch.Tensor:
+        step = now("pa_tutorial.attention.step").DecodeStep(**fields)
         part = ours.own_part(step, ours.deal_out(step, group.rank, group.num_ranks))
-        return ours.merge_over_ranks(part).to(q.dtype)
+        return ours.merge_over_ranks(part).to(step.q.dtype)
 
+    stages = now("pa_tutorial.checks.ladder").STAGES
     result, _ = running.judge(running.stage_trial(stages[stage], case), decode)
     return "" if result.passed else result.diagnosis
 
 
+def part_of_a_rank() -> tuple[torch.Tensor, ...]:
+    """Of 2 sequences, 3 heads of 8 elements."""
+    one = now("pa_tutorial.attention.online").Part
+    return one(torch.zeros(2, 3), torch.ones(2, 3), torch.ones(2, 3, 8))
+
+
 def bytes_of_a_merge(group: Group) -> str:
     """Two numbers and an accumulator for each head, 4 bytes a number."""
-    ours = importlib.import_module("pa_tutorial.distributed.context")
-    wire = importlib.import_module("pa_tutorial.distributed.wire")
-    online = importlib.import_module("pa_tutorial.attention.online")
-    with wire.Wire() as counted:
-        ours.merge_over_ranks(online.Part(torch.zeros(2, 3), torch.ones(2, 3), torch.ones(2, 3, 8)))
+    with now("pa_tutorial.distributed.wire").Wire() as counted:
+        now("pa_tutorial.distributed.context").merge_over_ranks(part_of_a_rank())
     found = [one.num_bytes for one in counted.collectives]
     expected = [2 * 3 * 4, 2 * 3 * (1 + 8) * 4]
     return "" if found == expected else f"{found} bytes, not {expected}"
@@ -108,19 +113,17 @@ def bytes_of_a_merge(group: Group) -> str:
 
 def nan_of_one_rank(group: Group) -> str:
     """A maximum over ranks may drop a NaN; the result must not look healthy."""
-    ours = importlib.import_module("pa_tutorial.distributed.context")
-    online = importlib.import_module("pa_tutorial.attention.online")
-    part = online.Part(torch.zeros(2, 3), torch.ones(2, 3), torch.ones(2, 3, 8))
+    part = part_of_a_rank()
     for tensor in part if group.rank else ():
         tensor[0, 1] = torch.nan
-    found = ours.merge_over_ranks(part).isnan().any(dim=-1).nonzero().tolist()
+    out = now("pa_tutorial.distributed.context").merge_over_ranks(part)
+    found = out.isnan().any(dim=-1).nonzero().tolist()
     return "" if found == [[0, 1]] else f"NaN in sequences and heads {found}, not in [0, 1]"
 
 
 def bytes_of_an_agreement(group: Group) -> str:
     """A message from rank 0 with its length, and a hash of 8 bytes for facts of any size."""
-    wire = importlib.import_module("pa_tutorial.distributed.wire")
-    with wire.Wire() as counted:
+    with now("pa_tutorial.distributed.wire").Wire() as counted:
         group.from_rank_0("message")
         group.agree("now", torch.zeros(100))
     length, message, hashes = counted.collectives
@@ -142,20 +145,17 @@ def facts_of_other_shape(group: Group) -> str:
 # 4 ranks: TinyLM has 2 KV heads, so two ranks have the same one; of qwen2 all have its only one.
 SERVED = ((2, "tiny"), (4, "tiny"), (2, "alibi"), (2, "biased"), (4, "llama"), (4, "qwen2"))
 TRIALS: dict[str, tuple[int, Callable[[Group], str]]] = {
-    "bytes_of_a_merge": (2, bytes_of_a_merge),
-    "bytes_of_an_agreement": (2, bytes_of_an_agreement),
-    "nan_of_one_rank": (2, nan_of_one_rank),
-    "serving_from_8_bits": (2, serving_from_8_bits),
-    "step_of_a_rank": (2, step_of_a_rank),
-    "facts_of_other_shape": (2, facts_of_other_shape),
+    function.__name__: (2, function)
+    for function in (
+        *(bytes_of_a_merge, bytes_of_an_agreement, nan_of_one_rank, serving_from_8_bits),
+        *(step_of_a_rank, facts_of_other_shape),
+    )
 }
 for num_ranks, model in SERVED:
     name = "serving" if model == "tiny" else model
     TRIALS[f"{name}_on_{num_ranks}_ranks"] = num_ranks, partial(serving, model=model)
 for case in DECODE_CASES:
-    if case.cache_dtype:  # attention over a split context doesn't read 8-bit caches
-        continue
-    plain, vllm = (
-        partial(context, case=case.id, stage=s) for s in ("paged_online", "paged_gather")
-    )
-    TRIALS |= {f"context/{case.id}": (4, plain), f"context/{case.id}/vllm": (2, vllm)}
+    if not case.cache_dtype:  # attention over a split context doesn't read 8-bit caches
+        TRIALS[f"context/{case.id}"] = 4, partial(context, case=case.id, stage="paged_online")
+        vllm = partial(context, case=case.id, stage="paged_gather")
+        TRIALS[f"context/{case.id}/vllm"] = 2, vllm

@@ -160,16 +160,13 @@ def test_gaps_are_a_head_of_nan_behind_each_block(layout: str) -> None:
 @pytest.mark.parametrize(
     ("make", "changes", "message"),
     [
-        (decode_problem, {"num_heads": 6, "num_kv_heads": 4}, "num_kv_heads is 4"),
         (decode_problem, {"seq_lens": (4, 0)}, r"seq_lens is \(4, 0\)"),
-        (decode_problem, {"head_size": 36, "dtype": torch.float16}, "head_size is 36.* of x.* 8"),
         (decode_problem, {"head_size": 40} | FLOAT8, "head_size is 40.* 16 for torch.float8_e4"),
         (decode_problem, {"cache_dtype": "fp8"}, "cache_dtype is fp8"),
         (decode_problem, FLOAT8 | {"k_scale": (1.0,) * 3}, "k_scale is .1.0, 1.0, 1.0."),
-        (decode_problem, FLOAT8 | {"v_scale": (0.0,)}, "v_scale is .0.0,.; .* positive"),
-        (decode_problem, FLOAT8 | {"v_scale": 0.5}, "v_scale is 0.5; it must be a tuple"),
+        (decode_problem, FLOAT8 | {"v_scale": (0.0,)}, "v_scale is .0.0,."),
+        (decode_problem, FLOAT8 | {"v_scale": 0.5}, "v_scale is 0.5"),
         (decode_problem, {"k_scale": (0.5,)}, "k_scale is"),
-        (decode_problem, {"dtype": torch.int8}, "dtype is torch.int8"),
         (decode_problem, {"scores": "loud"}, "scores is loud"),
         (decode_problem, {"shared_blocks": 2}, "shared_blocks is 2; it must be 0 to 1"),
         (sequence_problem, {"steps": ()}, "steps is"),

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from pa_tutorial.attention import tiny_lm
 from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM
-from pa_tutorial.checks.engine_check import SCENES, Served
 from pa_tutorial.engine import Engine, SamplingParams
 from pa_tutorial.kernels.cuda_backends import naive_backend
 from pa_tutorial.paging.block_pages import BlockPages
@@ -68,16 +67,6 @@ def test_every_request_finishes_over_blocks_of_fewer_bytes(
             equal += token == other_token
     share = equal / (32 * len(PROMPTS))
     print(f"{share:.1%} of the tokens are equal; scores differ by up to {distance:.3f}")
-
-
-@pytest.mark.parametrize("name", ["shared_prefix", "parallel_samples_preempted"])
-def test_a_scene_ends_over_an_8_bit_cache(name: str) -> None:
-    """Blocks are shared, copied and computed again, whatever the bytes in them."""
-    served = Served(**SCENES[name].options, kv_cache_dtype="fp8")
-    SCENES[name].play(served)
-    served.run()
-    assert all(request.error is None for request in served.requests.values())
-    require_all_returned(served.engine)
 
 
 def test_an_8_bit_cache_that_cannot_be_is_refused() -> None:
