@@ -24,7 +24,6 @@ from tests.engine.engine_helpers import (
 )
 
 NUM_LAYERS = 2
-BAD_TOKEN = 14
 PROMPTS = (
     ([1, 2, 3, 4, 5, 6], SamplingParams(max_tokens=4)),
     ([1, 2, 3, 4, 7], SamplingParams(max_tokens=3, num_samples=2, temperature=1.0, seed=3)),
@@ -130,44 +129,29 @@ def test_a_failure_in_one_place_loses_nothing(place: int, what: str, around: Cal
     assert sum(step.error is not None for step in engine.statistics) in how_many
 
 
-def always(around: Callable, engine: Engine, token: int, error: type[Exception]) -> None:
-    """A run with this token fails; or, if BadScores, gives NaN after it."""
+@pytest.mark.parametrize("error", [Trouble, BadScores])
+def test_a_request_that_always_fails_ends_alone_with_all_its_samples(
+    error: type[Exception], around: Callable
+) -> None:
+    """A run fails, or gives NaN, after the token that one of two samples has drawn."""
 
     def change(_: int, run: Callable, batch: object) -> Tensor:
         is_bad = batch.input_ids == token
-        if error is not BadScores and is_bad.any():
-            raise error("always")
+        if error is Trouble and is_bad.any():
+            raise error
         scores = run(batch)
         scores[is_bad[batch.last_rows]] = torch.nan
         return scores
 
+    engine = make_engine()
+    requests = [engine.add(*pair) for pair in (PROMPTS[1], PROMPTS[0])]
+    bad, good = requests
+    while len(bad.samples) < 2:
+        engine.step()
+    token = bad.samples[0].generated[-1]  # which no other sequence has
     around(engine.runner, "run", change)
-
-
-@pytest.mark.parametrize("arrives", [0, 3])
-@pytest.mark.parametrize("error", [Trouble, BadScores])
-def test_a_request_that_always_fails_ends_alone(
-    arrives: int, error: type[Exception], around: Callable
-) -> None:
-    engine = make_engine()
-    always(around, engine, BAD_TOKEN, error)
-    requests = [engine.add(*pair) for pair in PROMPTS]
-    for _ in range(arrives):
-        engine.step()
-    bad = engine.add([1, 2, 3, 4, BAD_TOKEN], SamplingParams(max_tokens=3))  # others begin alike
-    serve(engine, bad, *requests)
+    serve(engine, *requests)
     assert type(bad.error) is error
-    assert [sample.finish_reason for sample in bad.samples] == ["error"]
-    require_nothing_lost(engine, requests)
-
-
-def test_all_samples_of_a_request_that_always_fails_end(around: Callable) -> None:
-    engine = make_engine()
-    request = engine.add(*PROMPTS[1])
-    while len(request.samples) < 2:
-        engine.step()
-    always(around, engine, request.samples[1].generated[-1], BadScores)
-    serve(engine, request)
-    assert type(request.error) is BadScores
-    assert {sample.finish_reason for sample in request.samples} <= {"error", "length"}
+    assert {sample.finish_reason for sample in bad.samples} <= {"error", "length"}
+    require_answered(good, NUM_LAYERS)
     require_all_returned(engine)

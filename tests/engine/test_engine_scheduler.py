@@ -32,11 +32,6 @@ def step(scheduler: Scheduler) -> dict[int, int]:
 
 # The pool and the limits; length and max_tokens of each request; who computes how many tokens.
 PLANS = {
-    "the budget goes to the oldest first": (
-        {"token_budget": 10, "chunk_size": 6},
-        [(8, 3)] * 3,
-        [{0: 6, 1: 4}, {0: 2, 1: 4, 2: 4}, {0: 1, 1: 1, 2: 4}],
-    ),
     "the last token of a budget is used, by one that runs and by one that is let in": (
         {"token_budget": 3, "chunk_size": 2},
         [(2, 2), (1, 2)],
