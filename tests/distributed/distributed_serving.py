@@ -50,14 +50,20 @@ def new_model(name: str) -> Model:
 
 
 def requests(vocab_size: int) -> tuple[list[list[int]], list[SamplingParams], list[int]]:
-    """Prompts, parameters, arrivals. A third of the prompts begins like the one before."""
+    """Prompts, parameters, arrivals. A third of the prompts begins like one before."""
     rng = np.random.default_rng(3)
-    prompts, params, arrivals = [], [], []
+    prompts: list[list[int]] = []
+    params, arrivals = [], []
     for index in range(NUM_REQUESTS):
         prompt = rng.integers(0, vocab_size, rng.integers(1, LONGEST_PROMPT + 1)).tolist()
-        prompts.append((prompts[-1] + prompt if index % 3 == 2 else prompt)[:LONGEST_PROMPT])
-        several = {"temperature": 0.9, "num_samples": 3, "top_k": 10} if index % 4 == 1 else {}
-        params.append(SamplingParams(int(rng.integers(1, 10)), seed=index, **several))
+        if index % 3 == 2:
+            older = prompts[int(rng.integers(index))]
+            prompt = (older + prompt)[:LONGEST_PROMPT]
+        prompts.append(prompt)
+        options = {"max_tokens": int(rng.integers(1, 10)), "seed": index}
+        if index % 4 == 1:
+            options |= {"temperature": 0.9, "num_samples": 3, "top_k": 10}
+        params.append(SamplingParams(**options))
         arrivals.append(int(rng.integers(0, 9)))
     return prompts, params, arrivals
 
