@@ -105,7 +105,12 @@ WRONG = (
     ("release", lambda *_: None, "fork_and_write", "b copied block 2, although no other"),
     ("allocate", lambda pool: 0, "token_by_token", "a has block 0"),
     ("allocate", allocate_block_1, "token_by_token", "a has block 1 twice"),
-    ("slot_mapping", slot_off_by_a_block, "prompts_and_tokens", "offset 0; by its table [1, 2] it"),
+    (
+        "slot_mapping",
+        slot_off_by_a_block,
+        "prompts_and_tokens",
+        "slot 8, which is block 2, offset 0; by its table [1, 2] it must go to slot 4, block 1",
+    ),
     ("Pages.table", spare_block, "token_by_token", "a is longer than needed: [1, 7]; 1 token of 4"),
     ("Pages.table", short_table, "long_tables", "a is shorter than needed"),
     ("Pages.blocks_needed", lambda *_: 0, "exhaustion_in_a_prompt", "num_free changed from 2 to 0"),
