@@ -165,15 +165,20 @@ class BlockMachine(stateful.RuleBasedStateMachine):
             return None
 
     def grow(self, sequence: Sequence, tokens: list[int]) -> bool:
-        """Append and write, as a runner does it; False if there was no room."""
+        """Append and write, as a runner does it, and as look_up says; False if there was no
+        room."""
         table, pool = sequence.table, sequence.table.allocator
         total = -(-(table.num_tokens + len(tokens)) // self.block_size)
-        needed = total - len(table.blocks) + (len(tokens) > 0 and table.must_copy)
-        free = pool.num_free
-        appended = self.attempt(lambda: table.append(tokens), needed > free)
+        most = total - len(table.blocks) + (len(tokens) > 0 and table.must_copy)
+        before, free = self.state(), pool.num_free
+        prospect = table.look_up(tokens)
+        assert self.state() == before, "looking changed something"
+        assert prospect.num_blocks <= most
+        appended = self.attempt(lambda: table.append(tokens), prospect.num_blocks > free)
         if appended is None:
             return False
-        assert free - pool.num_free <= needed
+        assert prospect.num_blocks == free - pool.num_free
+        assert prospect.num_cached == appended.num_cached
         self.write(sequence, tokens, appended)
         return True
 
