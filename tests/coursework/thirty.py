@@ -1,13 +1,10 @@
 """Some thirty submissions of one assignment, right and wrong in unusual ways.
 
-python -m tests.coursework.thirty write CLASS 100    a class of a hundred of them
-python -m tests.coursework.thirty run                what attempt says of each in Jupyter itself
+python -m tests.coursework.thirty run    what attempt says of each in Jupyter itself
 """
 
 import re
-import sys
 from dataclasses import dataclass
-from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -73,7 +70,7 @@ HELPER = "def weights_of(lses):\n    return torch.exp(lses - lses.amax(dim=0))\n
 USES = OUTPUTS.replace("torch.exp(lses - m)", "weights_of(lses)")
 LOOPS = changed("while True: pass")
 
-OF_THE_ISSUE = {
+THIRTY = {
     "a comment with a question mark": right(f"{OUTPUTS}\n# is this right?", TRY),
     "timeit": right(f"{OUTPUTS}\n%timeit -n 1 -r 1 1 + 1", TRY),
     "a command": right(f"!ls\n{OUTPUTS}", TRY),
@@ -81,20 +78,11 @@ OF_THE_ISSUE = {
     "a table filled in a loop": right(
         "CEIL = []\nfor n in range(3):\n    CEIL.append(n)", changed("m = m + CEIL[0]"), TRY
     ),
-    "a dict that is updated": right("P = {}\nP.update(zero=0)", changed("m = m + P['zero']"), TRY),
     "a tensor filled in place": right(
         "ones = torch.zeros(())\nones.fill_(1)", changed("m = m * ones"), TRY
     ),
     "a name used again later": right("zero = 0", changed("m = m + zero"), TRY, "zero = 'text'"),
     "a helper defined anew later": right(HELPER, USES, TRY, HELPER.replace("- lses", "+ lses")),
-    "setattr": right(
-        "import types\nns = types.SimpleNamespace()\nsetattr(ns, 'zero', 0)",
-        changed("m = m + ns.zero"),
-        TRY,
-    ),
-    "an alias": right(
-        "class ns: zero = 1\nfor lib in [ns]: lib.zero = 0", changed("m = m + ns.zero"), TRY
-    ),
     "exec": right(f"exec({OUTPUTS!r})", TRY),
     "inline figures": right(f"%matplotlib inline\n%autosave 60\n{OUTPUTS}", TRY),
     "a loop that runs": right(
@@ -120,9 +108,6 @@ OF_THE_ISSUE = {
     "a loop without end": wrong(
         "stopped after 20 s in cell 2, line 17: it does not end", LOOPS, TRY
     ),
-}
-
-OUR_OWN = {
     "an object that can be called": right(
         "class Merge:\n    def __call__(self, outs, lses):\n        return right(outs, lses)",
         OUTPUTS.replace("def merge_outputs", "def right"),
@@ -151,8 +136,6 @@ OUR_OWN = {
     ),
 }
 
-THIRTY = OF_THE_ISSUE | OUR_OWN
-
 
 def write(handed: Handed, folder: Path) -> None:
     for name, text in handed.files or ((handed.file, notebook(handed.cells)),):
@@ -164,10 +147,9 @@ def notebook(cells: tuple[str, ...]) -> str:
     return nbformat.writes(new_notebook(cells=[*map(new_code_cell, cells)]))
 
 
-def write_class(folder: Path, count: int = len(THIRTY)) -> None:
-    """So many submissions: all, and as many of them again."""
-    for number, (name, handed) in enumerate(islice(cycle(THIRTY.items()), count)):
-        write(handed, folder / (f"{name} {number}" if count > len(THIRTY) else name))
+def write_class(folder: Path) -> None:
+    for name, handed in THIRTY.items():
+        write(handed, folder / name)
 
 
 def right_in_jupyter(handed: Handed, folder: Path) -> set[str]:
@@ -188,10 +170,7 @@ def right_in_jupyter(handed: Handed, folder: Path) -> set[str]:
     return {name for name, is_right in said.items() if is_right}
 
 
-def main(command: str, folder: str = "", count: str = str(len(THIRTY))) -> None:
-    if command == "write":
-        write_class(Path(folder), int(count))
-        return
+def main() -> None:
     for name, handed in THIRTY.items():
         if handed.cells:
             with TemporaryDirectory() as place:
@@ -202,4 +181,4 @@ def main(command: str, folder: str = "", count: str = str(len(THIRTY))) -> None:
 
 if __name__ == "__main__":
     print_anything()
-    main(*sys.argv[1:])
+    main()
