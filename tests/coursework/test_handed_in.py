@@ -41,25 +41,25 @@ def found(*paths: Path, name: str = NAME) -> dict[str, Submission]:
 
 # how a class is packed -> the students, and which of their files is graded
 CLASSES: dict[str, tuple[Files, dict[str, str]]] = {
-    "by hand": (
-        {"ada.ipynb": BOOK, "bob/answers.py": "x", "eve.zip": zipped({"a/week 5/e.ipynb": BOOK})},
+    "by hand, on a Mac": (
+        {
+            **{"ada.ipynb": BOOK, "bob/answers.py": "x", "__MACOSX/._ada.ipynb": ""},
+            ".DS_Store": "",
+            "eve.zip": zipped({"a/week 5/e.ipynb": BOOK}),
+        },
         {"ada": "ada.ipynb", "bob": "answers.py", "eve": "a/week 5/e.ipynb"},
     ),
     "Moodle, a folder each": (
         {
             "Ada Lovelace_12_assignsubmission_file/answers.py": "x",
-            "Ada Lovelace_12_assignsubmission_file/own.py": "y",
             "Ada Lovelace_12_assignsubmission_onlinetext/onlinetext.html": "see file",
             "Bob_13_assignsubmission_file/mine.ipynb": BOOK,
         },
         {"Ada Lovelace_12": "answers.py", "Bob_13": "mine.ipynb"},
     ),
-    "Moodle, without folders": (
-        {
-            "Ada Lovelace_12_assignsubmission_file_my work.ipynb": BOOK,
-            "Bob_13_assignsubmission_file_b.ipynb": BOOK,
-        },
-        {"Ada Lovelace_12": "my work.ipynb", "Bob_13": "b.ipynb"},
+    "Moodle, without folders, and one student": (
+        {"Ada Lovelace_12_assignsubmission_file_my work.ipynb": BOOK},
+        {"Ada Lovelace_12": "my work.ipynb"},
     ),
     "Canvas": (
         {
@@ -76,10 +76,6 @@ CLASSES: dict[str, tuple[Files, dict[str, str]]] = {
             "week5_bob_attempt_2026-11-28-10-00-00_answers.py": "x",
         },
         {"week5_ada": "mine.ipynb", "week5_bob": "answers.py"},
-    ),
-    "a Mac": (
-        {"ada.ipynb": BOOK, "bob.ipynb": BOOK, "__MACOSX/._ada.ipynb": "", ".DS_Store": ""},
-        {"ada": "ada.ipynb", "bob": "bob.ipynb"},
     ),
 }
 
@@ -100,34 +96,25 @@ def test_every_student_is_found(how: str, packed: str, tmp_path: Path) -> None:
     assert not [one.problem for one in submissions.values() if one.problem]
 
 
-# what one student hands in -> the file that is graded, or the problem
+# what one student hands in -> the file that is graded, or a piece of the problem
 STUDENTS: dict[str, tuple[Files, str]] = {
     "answers": ({ANSWERS: "x", "own.py": "y", "test_tasks.py": "z"}, ANSWERS),
-    "a copy": ({"answers (1).py": "x"}, "answers (1).py"),
     "another name": ({"solution.py": "x"}, "it has solution.py"),
-    "capitals": ({"Answers.py": "x"}, "Answers.py"),
+    "a copy": ({"Answers (1).py": "x"}, "Answers (1).py"),
     "a folder too deep": ({"a/b/answers.py": "x"}, "a/b/answers.py"),
     "a starter beside a notebook": ({ANSWERS: ONE.starter[ANSWERS], "a.ipynb": BOOK}, "a.ipynb"),
     "answers beside a notebook": ({ANSWERS: "x", "a.ipynb": BOOK}, ANSWERS),
     "all notebooks": ({"01_kv_cache.ipynb": BOOK, f"{NAME}.ipynb": BOOK}, f"{NAME}.ipynb"),
-    "two notebooks": (
-        {"a.ipynb": BOOK, "b.ipynb": BOOK},
-        "it has 2 notebooks, and only one counts",
-    ),
-    "a report": (
-        {"report.pdf": "x"},
-        "a submission needs a notebook or answers.py; it has report.pdf",
-    ),
-    "nothing": ({}, "a submission needs a notebook or answers.py; nothing was handed in"),
+    "two notebooks": ({"a.ipynb": BOOK, "b.ipynb": BOOK}, "it has 2 notebooks"),
+    "nothing": ({}, "nothing was handed in"),
     "no bytes": ({"a.ipynb": ""}, "a.ipynb is empty"),
     "no bytes of answers": ({ANSWERS: " \n"}, "answers.py is empty"),
-    "no notebook": ({"a.ipynb": "{}"}, "a.ipynb is not a notebook"),
-    "no text": ({"a.ipynb": b"\0\1"}, "a.ipynb is not a notebook"),
+    "no notebook": ({"a.ipynb": b"\0\1"}, "a.ipynb is not a notebook"),
     "no code": ({"a.ipynb": EMPTY}, "a.ipynb has no code"),
-    "a large file": ({"a.ipynb": " " * (MOST_BYTES + 1)}, "a.ipynb has more than 8,388,608 bytes"),
-    "a name that is too long": ({"a" * 151 + ".txt": "x"}, "too long a name: aaa"),
+    "a large file": ({"a.ipynb": " " * (MOST_BYTES + 1)}, "more than 8,388,608 bytes"),
+    "a name that is too long": ({"a" * 151 + ".txt": "x"}, "too long a name"),
     "a zip of old Windows": ({"a.zip": zipped({"hw\\answers.py": "x"})}, "hw/answers.py"),
-    "a zip that leads outside": ({"a.zip": zipped({"/../answers.py": "x"})}, "answers.py"),
+    "a zip that leads outside": ({"a.zip": zipped({"/../answers.py": "x"})}, ANSWERS),
     "a zip with an empty name": ({"a.zip": zipped({"//x": "", "b/a.ipynb": BOOK})}, "b/a.ipynb"),
     "a zip in a zip": ({"a.zip": zipped({"b.zip": zipped({ANSWERS: "x"})})}, "b.zip/answers.py"),
     "a broken zip": ({"a.zip": b"PK but not really"}, "it has a.zip"),
@@ -156,9 +143,7 @@ def test_the_window_takes_no_notebook_and_needs_no_file_twice(tmp_path: Path) ->
     written(tmp_path / "ada", {"a.ipynb": BOOK})
     written(tmp_path / "bob", {"v1_window.py": "x", "window-2.py": "y"})
     ada, bob = found(tmp_path, name=SLIDING_WINDOW).values()
-    assert ada.problem.startswith(
-        "a submission needs v1_window.py or v2_window.py or window.py; it has a"
-    )
+    assert "needs v1_window.py or v2_window.py or window.py" in ada.problem
     assert bob.files == {"v1_window.py": b"x", "window.py": b"y"}
 
 
@@ -174,13 +159,6 @@ def test_a_cell_for_one_machine_only_does_not_run_and_counts(tmp_path: Path) -> 
     cells = [new_code_cell("x = 1", metadata={"tags": ["live"]}), new_code_cell("y = 2")]
     written(tmp_path, {"ada.ipynb": nbformat.writes(new_notebook(cells=cells))})
     assert find_submissions([tmp_path], ONE)[0].cells == (None, "y = 2")
-
-
-def test_a_class_of_one_keeps_the_students_name(tmp_path: Path) -> None:
-    written(tmp_path, {"Ada Lovelace_12_assignsubmission_file_mine.ipynb": BOOK})
-    assert {name: one.file for name, one in found(tmp_path).items()} == {
-        "Ada Lovelace_12": "mine.ipynb"
-    }
 
 
 def test_what_lies_beside_a_notebook_comes_along(tmp_path: Path) -> None:

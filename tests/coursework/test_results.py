@@ -1,8 +1,7 @@
 """What a lecturer gets of a class: points, a summary, feedback, JUnit; and a run that goes on."""
 
-import csv
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -50,50 +49,32 @@ EVE = Grade("=Eve", "", NOTHING, "no file")
 
 def test_points_are_one_row_per_student_for_a_spreadsheet(tmp_path: Path) -> None:
     king = grade_of("=王", odd="_getframe", errors=("-x", "y"))
-    write_csv(tmp_path / "points.csv", [ADA, BOB, king, EVE])
+    write_csv(tmp_path / "points.csv", [BOB, king, EVE])
     text = (tmp_path / "points.csv").read_text(encoding="utf-8-sig")
-    head, *rows = csv.reader(text.splitlines())
-    assert ",".join(head) == "student,add_token,merge,total,out of,by hand,file,problem,look at"
-    assert rows[0] == ["Ada", "10.0", "10.0", "20.0", "20", "", "mine.ipynb", "", ""]
-    assert rows[1][:4] == ["Bob", "10.0", "2.5", "12.5"]
-    assert rows[2] == [
-        "'=王",
-        "10.0",
-        "10.0",
-        "20.0",
-        "20",
-        "",
-        "mine.ipynb",
-        "'-x; y",
-        "_getframe",
+    assert text.splitlines() == [
+        "student,add_token,merge,total,out of,by hand,file,problem,look at",
+        "Bob,10.0,2.5,12.5,20,,mine.ipynb,,",
+        "'=王,10.0,10.0,20.0,20,,mine.ipynb,'-x; y,_getframe",
+        "'=Eve,,,,20,,,no file,",
     ]
-    assert rows[3] == ["'=Eve", "", "", "", "20", "", "", "no file", ""]
 
 
 def test_feedback_has_the_notebooks_words_once_and_safe() -> None:
     text = feedback(BOB, NAME, 7)
     assert text.startswith("# Bob: 12.5 of 20 points\n")
     assert "| `merge` | 2.5 of 10 | 1 of 4 |" in text
-    assert (
-        "In cell [5] of your notebook, `attempt` says:\n\n````text\nmerge: not yet; ```\n````"
-        in text
-    )
-    assert "With other numbers, these cases fail: `case_1`, `case_2`, `case_3`." in text
+    assert "cell [5]" in text
+    assert "\n\n````text\nmerge: not yet; ```\n````" in text
+    assert "`case_1`, `case_2`, `case_3`" in text
     assert "q is wrong" not in text  # the notebook says what is wrong
     assert "## `add_token`" not in text
     assert "no file" in feedback(EVE, NAME, 7)
 
 
-def test_feedback_says_what_only_other_numbers_show() -> None:
-    (task,) = (task for task in BOB.tasks if task.failed)
-    text = feedback(
-        Grade("Bob", "", (TaskGrade(task.task, 10, task.cases, 5, "right", True),)), NAME, 7
-    )
-    assert "With other numbers it isn't right:" in text
+def test_feedback_says_once_what_only_other_numbers_show() -> None:
+    task = replace(BOB.tasks[1], said="right", right=True)
+    text = feedback(Grade("Bob", "", (task,)), NAME, 7)
     assert "case_1, case_2: q is wrong\ncase_3: k\nis wrong" in text
-
-
-def test_what_is_wrong_with_several_tasks_is_said_once() -> None:
     none = tuple(TaskGrade(name, 10, (case("a", "no file"), case("b", "no file"))) for name in "ab")
     text = feedback(Grade("Ada", "x.py", none), NAME, 7)
     assert "## `a`, `b`\n\n```text\nevery case: no file\n```" in text
@@ -149,17 +130,16 @@ def test_an_interrupted_run_goes_on_and_a_finished_one_is_never_overwritten(
     with (out / JOURNAL).open("a", encoding="utf-8") as file:
         file.write('\n{"digest": "cut o')
     assert main([*words, "--draw", "5"]) == command.WRONG_COMMAND
-    assert "draw is 5; it must be" in capsys.readouterr().err
+    assert "draw is 5" in capsys.readouterr().err
     seen = run_of(monkeypatch)
     assert main(words) == command.ALL_GRADED
     assert seen == ["bob", "eve"]
     assert "1 of 3 were graded before." in capsys.readouterr().out
     assert {path.name for path in (out / "feedback").iterdir()} == {"ada.md", "bob.md", "eve.md"}
-    draws = {line.get("draw") for line in read_lines(out / JOURNAL)} - {None}
-    assert len(draws) == 1
+    assert len([line for line in read_lines(out / JOURNAL) if "draw" in line]) == 1
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert main(words) == command.WRONG_COMMAND
-    assert "has the grades of a finished run; name another folder" in capsys.readouterr().err
+    assert "finished run" in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
@@ -172,8 +152,8 @@ def test_what_could_not_be_graded_is_named_and_in_the_exit_code(
         (tmp_path / name).write_text("x", encoding="utf-8")
     assert main(["grade", NAME, str(tmp_path)]) == command.SOME_NOT
     printed = capsys.readouterr()
-    assert "Not graded:\n  bob: a submission needs a notebook or answers.py" in printed.err
-    assert "For the same numbers again: --draw " in printed.out
+    assert "Not graded:\n  bob: " in printed.err
+    assert "--draw " in printed.out
 
 
 def test_two_names_that_are_one_file_are_two(tmp_path: Path) -> None:
