@@ -1,19 +1,15 @@
 """A DecodeStep is checked when it is made: what doesn't fit together is refused, by name."""
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.attention.paged import flatten_queries, paged_gather, paged_online
-from pa_tutorial.attention.step import DecodeStep
+from pa_tutorial.attention.paged import flatten_queries
 from pa_tutorial.checks.problem import DecodeProblem
-from pa_tutorial.kernels import launch
-from pa_tutorial.kernels.cpu.backend import paged_attention_cpu
-from pa_tutorial.kernels.triton.backend import paged_attention_triton
 from pa_tutorial.paging.layouts import LAYOUTS
 
 # 3 sequences, 4 heads, 2 KV heads of size 16, blocks of 4, tables 5 wide, a pool of 12 blocks.
@@ -130,24 +126,3 @@ def test_a_scale_that_is_no_float32_is_refused() -> None:
     for scale in (1e39, 10**400, np.complex64(1)):
         with pytest.raises((ValueError, TypeError), match=r"^scale is"):
             replace(step, scale=scale)
-
-
-FUNCTIONS = [
-    paged_gather,
-    paged_online,
-    launch.paged_attention_v1,
-    launch.paged_attention_v1_vector,
-    launch.paged_attention_v2,
-    paged_attention_cpu,
-    pytest.param(paged_attention_triton, marks=pytest.mark.triton),
-]
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_a_function_takes_the_fields_of_a_step_in_their_order(function: Callable) -> None:
-    values = dict.fromkeys((field.name for field in fields(DecodeStep)), None)
-    step = vars(PROBLEM.paged("vllm"))
-    for name in values:
-        wrong = [step[other] if other != name else object() for other in values]
-        with pytest.raises(TypeError, match=f"^{name} is of type object"):
-            function(*wrong)

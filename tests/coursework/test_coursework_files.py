@@ -33,7 +33,6 @@ def run(text: str) -> dict:
     return names
 
 
-@pytest.mark.rest("notebooks with exercises, with blanks and with both", keep=["01_*", "07_*"])
 @each_notebook
 def test_solving_fills_only_the_marked_places(name: str) -> None:
     student, solved = student_notebook(name), instructor_notebook(name)

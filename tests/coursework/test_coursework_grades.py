@@ -86,25 +86,15 @@ def test_what_does_not_end_is_stopped_and_the_next_cell_runs() -> None:
     assert task_of(result).points == 10
 
 
-FRAMES = """
+REFERENCES = """
 import gc
-import sys
 from pa_tutorial.checks.running import Trial
-
-
-def found():
-    frame = sys._getframe(2)
-    while frame:
-        yield from frame.f_locals.values()
-        frame = frame.f_back
-    yield from gc.get_objects()
-
 
 right_or_wrong = merge_outputs
 
 
 def merge_outputs(outs, lses):
-    for thing in found():
+    for thing in gc.get_objects():
         for compute in thing.references.values() if type(thing) is Trial else ():
             out, lse = compute()["out"].float()
             if out.shape == outs[0].shape:
@@ -126,7 +116,7 @@ Zeros().__enter__()
 DELETES = "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)"
 # what a cell before the attempt does to get more than its answer is worth
 TRICKS = {
-    "frames": FRAMES,
+    "references": REFERENCES,
     "zeros": ZEROS,
     "norm": "import numpy\nnumpy.linalg.norm = lambda a, **_: numpy.zeros(a.shape[:-1])",
     "comparison": "from pa_tutorial.checks import running\nrunning.compare = lambda *_: []",
@@ -196,7 +186,6 @@ def merge_outputs(outs, lses):
 # what that call does -> what the grade says, and how many cases it costs of 12
 ENDS = {
     "os._exit(0)": ("the process ended in cell 4", 10),
-    "raise SystemExit": ("it raised SystemExit", 1),
     "torch.ones(10**10)": ("memory", 1),
     "__import__('time').sleep(600)": ("the process ended in cell 4, 15 s after it began", 10),
     "while True: pass": ("stopped after 10 s in cell 3, line 9: it does not end", 10),

@@ -67,15 +67,7 @@ def test_an_extra_that_cannot_be_hashed_is_refused_when_the_table_is_made() -> N
         BlockTable(BlockAllocator(6), BLOCK_SIZE, (1, [2]))
 
 
-def test_swapping_in_copies_only_what_the_pool_does_not_have() -> None:
-    device, host = PrefixCachingAllocator(8), PrefixCachingAllocator(8)
-    table = sequence(device, words(0, 10))
-    out = table.move_to(host)
-    assert [destination for _, destination in out] == table.blocks
-    assert [source for source, _ in table.move_to(device)] == [out[2][1]]
-
-
-def test_a_table_is_cut_to_no_width() -> None:
+def test_tables_of_a_batch_are_padded_with_the_null_block() -> None:
     assert padded([[3, 1], []], 3).tolist() == [[3, 1, 0], [0, 0, 0]]
     assert padded([], 4).shape == (0, 4)
     with pytest.raises(TableTooLong, match="has 2 blocks"):
