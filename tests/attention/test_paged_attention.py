@@ -11,7 +11,6 @@ from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.paging.layouts import DTYPES, LAYOUTS
 
-EACH_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS)
 EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 
@@ -36,16 +35,6 @@ def test_both_layouts_give_the_same_bits(attend, dtype, changes) -> None:
     outs = [attend(case.paged(layout)) for layout in LAYOUTS]
     assert outs[0].isfinite().all()
     assert torch.equal(*outs)
-
-
-@EACH_LAYOUT
-def test_the_first_and_the_last_block_of_the_pool_may_be_used(attend, layout) -> None:
-    inputs = problem(tables=((0, 9, 5, 7), (3, 1), (4, 6))).paged(layout)
-    assert len(inputs.k_cache) == 11
-    smaller = {name: getattr(inputs, name)[:10] for name in ("k_cache", "v_cache")}
-    assert torch.equal(attend(inputs, **smaller), attend(inputs))
-    with pytest.raises(ValueError, match=r"names block 9; it must be 0 to 8"):
-        attend(inputs, **{name: cache[:9] for name, cache in smaller.items()})
 
 
 def test_q_may_have_another_type_than_the_cache(attend) -> None:

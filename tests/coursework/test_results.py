@@ -18,9 +18,6 @@ from pa_tutorial.coursework.results import (
     Results,
     feedback,
     read_lines,
-    summary,
-    write_csv,
-    write_junit,
 )
 from pa_tutorial.coursework.submissions import Submission
 
@@ -42,33 +39,45 @@ def grade_of(student: str, *whys: str, **words: object) -> Grade:
     return Grade(student, "mine.ipynb", (right, task), **words)
 
 
-ADA, BOB = grade_of("Ada"), grade_of("Bob", "", "q is wrong", "q is wrong", "k\nis wrong")
+ADA, BOB = grade_of("a/b"), grade_of("a:b", "", "q is wrong", "q is wrong", "k\nis wrong")
+KING = grade_of("=王\x01", "", "\ud800 <&", odd="_getframe", errors=("-x", "y"))
 NOTHING = tuple(TaskGrade(name, 10, (case("one", "no file"),)) for name in ("add_token", "merge"))
-EVE = Grade("=Eve", "", NOTHING, "no file")
+EVE = Grade("..", "", NOTHING, "no file")
+CLASS = (ADA, BOB, KING, EVE, replace(BOB, student="A b"))
 
 
-def test_points_are_one_row_per_student_for_a_spreadsheet(tmp_path: Path) -> None:
-    king = grade_of("=王", odd="_getframe", errors=("-x", "y"))
-    write_csv(tmp_path / "points.csv", [BOB, king, EVE])
-    text = (tmp_path / "points.csv").read_text(encoding="utf-8-sig")
-    assert text.splitlines() == [
-        "student,add_token,merge,total,out of,by hand,file,problem,look at",
-        "Bob,10.0,2.5,12.5,20,,mine.ipynb,,",
-        "'=王,10.0,10.0,20.0,20,,mine.ipynb,'-x; y,_getframe",
-        "'=Eve,,,,20,,,no file,",
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a lecturer gets of the class."""
+    results = Results(tmp_path_factory.mktemp("class") / "grades", NAME, 7)
+    for grade in CLASS:
+        results.add(grade.student, grade)
+    assert results.finish([grade.student for grade in CLASS]) == [*CLASS]
+    return results.out
+
+
+def test_points_are_one_row_per_student_for_a_spreadsheet(out: Path) -> None:
+    rows = (out / "points.csv").read_text(encoding="utf-8-sig").splitlines()
+    assert rows[0] == "student,add_token,merge,total,out of,by hand,file,problem,look at"
+    assert rows[2:5] == [
+        "a:b,10.0,2.5,12.5,20,,mine.ipynb,,",
+        "'=王\x01,10.0,5.0,15.0,20,,mine.ipynb,'-x; y,_getframe",
+        "..,,,,20,,,no file,",
     ]
 
 
-def test_feedback_has_the_notebooks_words_once_and_safe() -> None:
-    text = feedback(BOB, NAME, 7)
-    assert text.startswith("# Bob: 12.5 of 20 points\n")
+def test_feedback_has_the_notebooks_words_once_and_safe_and_two_names_are_two_files(out) -> None:
+    texts = {path.name: path.read_text("utf-8") for path in (out / "feedback").iterdir()}
+    assert texts.keys() == {"a_b.md", "a_b_2.md", "=王\x01.md", "._.md", "A_b_3.md"}
+    text = texts["a_b_2.md"]
+    assert text.startswith("# a:b: 12.5 of 20 points\n")
     assert "| `merge` | 2.5 of 10 | 1 of 4 |" in text
     assert "cell [5]" in text
     assert "\n\n````text\nmerge: not yet; ```\n````" in text
     assert "`case_1`, `case_2`, `case_3`" in text
     assert "q is wrong" not in text  # the notebook says what is wrong
     assert "## `add_token`" not in text
-    assert "no file" in feedback(EVE, NAME, 7)
+    assert "no file" in texts["._.md"]
 
 
 def test_feedback_says_once_what_only_other_numbers_show() -> None:
@@ -80,22 +89,22 @@ def test_feedback_says_once_what_only_other_numbers_show() -> None:
     assert "## `a`, `b`\n\n```text\nevery case: no file\n```" in text
 
 
-def test_the_summary_has_the_distribution_and_the_most_frequent_mistakes() -> None:
-    text = summary([ADA, BOB, BOB, EVE], NAME, 7)
-    assert "not graded: =Eve: no file" in text
-    assert "3 graded, of 20 points: mean 15.0, median 12.5." in text
+def test_the_summary_has_the_distribution_and_the_most_frequent_mistakes(out: Path) -> None:
+    text = (out / "summary.md").read_text(encoding="utf-8")
+    assert "not graded: ..: no file" in text
+    assert "to look at: =王\x01: _getframe" in text
+    assert "4 graded, of 20 points: mean 15.0, median 13.75." in text
     assert "| 12 | 2 | ██ |" in text
     assert "| 18 | 1 | █ |" in text
     assert "| `merge` | 5.0 of 10 | 1 | 0 |" in text
-    assert "| 2 | `merge` | out in case_1: the usual reason |" in text
+    assert "| 3 | `merge` | out in case_1: the usual reason |" in text
 
 
-def test_junit_has_a_test_per_case_and_only_what_xml_has(tmp_path: Path) -> None:
-    write_junit(tmp_path / "junit.xml", [ADA, grade_of("B\x01b", "", "\ud800 <&")])
-    one, other = ElementTree.parse(tmp_path / "junit.xml").getroot()
-    assert (one.get("name"), one.get("tests"), one.get("failures")) == ("Ada", "4", "0")
-    assert (other.get("name"), other.get("failures")) == ("B?b", "1")
-    assert [failure.text for failure in other.iter("failure")] == ["? <&"]
+def test_junit_has_a_test_per_case_and_only_what_xml_has(out: Path) -> None:
+    ada, _, king, *_ = ElementTree.parse(out / "junit.xml").getroot()
+    assert (ada.get("name"), ada.get("tests"), ada.get("failures")) == ("a/b", "4", "0")
+    assert (king.get("name"), king.get("failures")) == ("=王?", "1")
+    assert [failure.text for failure in king.iter("failure")] == ["? <&"]
 
 
 def test_a_grade_comes_back_from_the_journal_as_it_was() -> None:
@@ -154,16 +163,6 @@ def test_what_could_not_be_graded_is_named_and_in_the_exit_code(
     printed = capsys.readouterr()
     assert "Not graded:\n  bob: " in printed.err
     assert "--draw " in printed.out
-
-
-def test_two_names_that_are_one_file_are_two(tmp_path: Path) -> None:
-    results = Results(tmp_path / "out", NAME, 7)
-    names = "a/b", "a:b", "A b", ".."
-    for name in names:
-        results.add(name, grade_of(name))
-    results.finish(names)
-    files = sorted(path.name for path in (tmp_path / "out" / "feedback").iterdir())
-    assert files == ["._.md", "A_b_3.md", "a_b.md", "a_b_2.md"]
 
 
 def test_what_points_to_our_answers_is_named_for_the_lecturer() -> None:
