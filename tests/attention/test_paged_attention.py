@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
 
 from pa_tutorial.attention.paged import paged_gather, paged_online
 from pa_tutorial.attention.work import TensorsMade
 from pa_tutorial.checks.problem import DecodeProblem
 from pa_tutorial.paging.layouts import DTYPES, LAYOUTS
 
-EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+EACH_STAGE = pytest.mark.parametrize("stage", [paged_gather, paged_online])
 
 
 def problem(**changes: object) -> DecodeProblem:
@@ -19,29 +18,22 @@ def problem(**changes: object) -> DecodeProblem:
     return DecodeProblem("name", "isolates", "meaning", **(sizes | changes))
 
 
-Attend = Callable[..., Tensor]
-
-
-@pytest.fixture(params=[paged_gather, paged_online], ids=lambda stage: stage.__name__)
-def attend(request) -> Attend:
-    """A stage, called with a DecodeStep and what to change in it."""
-    return lambda inputs, **changes: request.param(**(vars(inputs) | changes))
-
-
-@EACH_DTYPE
+@EACH_STAGE
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("changes", [{}, {"num_kv_heads": 1}, {"alibi": True, "scores": "sharp"}])
-def test_both_layouts_give_the_same_bits(attend, dtype, changes) -> None:
+def test_both_layouts_give_the_same_bits(stage: Callable, dtype, changes) -> None:
     case = problem(dtype=dtype, **changes)
-    outs = [attend(case.paged(layout)) for layout in LAYOUTS]
-    assert outs[0].isfinite().all()
-    assert torch.equal(*outs)
+    vllm, plain = (stage(**vars(case.paged(layout))) for layout in LAYOUTS)
+    assert vllm.isfinite().all()
+    assert torch.equal(vllm, plain)
 
 
-def test_q_may_have_another_type_than_the_cache(attend) -> None:
-    inputs = problem(dtype=torch.float16).paged("plain")
-    out = attend(inputs, q=inputs.q.float())
+@EACH_STAGE
+def test_q_may_have_another_type_than_the_cache(stage: Callable) -> None:
+    inputs = vars(problem(dtype=torch.float16).paged("plain"))
+    out = stage(**inputs | {"q": inputs["q"].float()})
     assert out.dtype == torch.float32
-    assert torch.allclose(out, attend(inputs).float(), atol=2e-3)
+    assert torch.allclose(out, stage(**inputs).float(), atol=2e-3)
 
 
 # What block by block saves

@@ -85,7 +85,8 @@ def test_pytest_finds_a_plain_folders_files_inside_another_project_and_says_what
     (tmp_path / "pyproject.toml").write_text(options, encoding="utf-8")
     folder, one, merge = tmp_path / "plain", assignment(NAME), EXERCISES["merge_outputs"]
     write_folder(one, folder)
-    (folder / ANSWERS).write_text(one.starter[ANSWERS].replace(merge.stub, WRONG), "utf-8")
+    starter = (folder / ANSWERS).read_text(encoding="utf-8")
+    (folder / ANSWERS).write_text(starter.replace(merge.stub, WRONG), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     own = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     output = subprocess.run(command, **own, capture_output=True, encoding="utf-8").stdout

@@ -47,7 +47,6 @@ def test_slots_are_counted_once_at_every_step(memory) -> None:
 @pytest.mark.parametrize(
     ("requests", "memory", "after"),
     [
-        ([(7, 1)], Contiguous(20, "oracle"), {0: [0, 0, 0, 0, 20]}),
         # Of the longest text 8 + 8 slots are held; one token will come; 3 + 6 are never used.
         ([(3, 2), (1, 1)], Contiguous(20, "max", 8), {1: [6, 1, 9, 0, 4]}),
         ([(3, 4)], Contiguous(10, "oracle"), {1: [4, 3, 0, 0, 3], 2: [5, 2, 0, 0, 3]}),
