@@ -87,7 +87,7 @@ def test_pytest_finds_a_plain_folders_files_inside_another_project_and_says_what
     write_folder(one, folder)
     starter = (folder / ANSWERS).read_text(encoding="utf-8")
     (folder / ANSWERS).write_text(starter.replace(merge.stub, WRONG), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "merge"]
     own = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     output = subprocess.run(command, **own, capture_output=True, encoding="utf-8").stdout
     assert "test_task[merge_outputs-" in output

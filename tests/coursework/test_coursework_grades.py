@@ -300,7 +300,6 @@ def test_a_saved_answer_that_a_stub_goes_on_with_counts() -> None:
     assert result.said.startswith("merge, as you saved it: right in all")
 
 
-@rest
 def test_one_that_can_not_be_graded_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(self: Apart, one: Submission, *_: object) -> Ran:
         if one.student == "bob":
