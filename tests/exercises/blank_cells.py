@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from itertools import count
 
-from pa_tutorial.exercises.blank import Blank
+from pa_tutorial.exercises.blank import Blank, all_blanks
+from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.exercise import compiled
 from pa_tutorial.exercises.reader_files import made
 
@@ -21,3 +22,17 @@ def function_of(blank: Blank, text: str, **names: object) -> Callable:
         names = {name: one for name, one in ours if not name.startswith("_")} | names
     exec(compiled(IMPORTS + text, f"<cell {next(NUMBERS)}>"), names)
     return names[blank.function]
+
+
+def changed(name: str, *edits: tuple[str, str], **names: object) -> Callable:
+    """Our answer to a blank as a reader's, with some edits."""
+    text = all_blanks()[name].source
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    return function_of(all_blanks()[name], text, **names)
+
+
+def said(name: str, *edits: tuple[str, str], **names: object) -> str:
+    """The verdict on that answer."""
+    return verdict(all_blanks()[name], changed(name, *edits, **names))

@@ -36,18 +36,10 @@ from pa_tutorial.kernels import sources, template
 from pa_tutorial.kernels.sources import FILES, KernelFileError
 from simt import SimtError
 from simt.microscope import microscope
-from tests.exercises.blank_cells import function_of
-
-
-def answer(name: str, old: str = "", new: str = "") -> Callable:
-    """Our answer to a blank as a reader's, with one change."""
-    blank = all_blanks()[name]
-    assert old in blank.source
-    return function_of(blank, blank.source.replace(old, new))
-
+from tests.exercises.blank_cells import changed, function_of
 
 V1, V1_VECTOR, V2 = (BACKENDS[kernel] for kernel in ("v1", "v1_vector", "v2"))
-BY_ELEMENT, BY_VEC = answer("load_key"), answer("load_key_by_vec")
+BY_ELEMENT, BY_VEC = changed("load_key"), changed("load_key_by_vec")
 LOAD_KEY = all_blanks()["load_key"].source
 OURS = V1.namespace()
 MINE = V1.with_functions(v1=[BY_ELEMENT, OURS.qk_dot])
@@ -115,10 +107,10 @@ def test_a_finding_in_a_saved_file_names_its_line(
 
 def test_kernels_gather_and_nothing_of_the_readers_is_lost(folder: Path) -> None:
     save(MINE)
-    save(BACKENDS["naive"].with_functions(naive=[answer("dot")]))
+    save(BACKENDS["naive"].with_functions(naive=[changed("dot")]))
     mine = V1_VECTOR.with_functions(**saved("v1_vector"))
-    save(mine.with_functions(v1=[answer("qk_dot")], v1_vector=[BY_VEC]))
-    save(V1.with_functions(v1=[answer("warp_max")]))  # from another notebook
+    save(mine.with_functions(v1=[changed("qk_dot")], v1_vector=[BY_VEC]))
+    save(V1.with_functions(v1=[changed("warp_max")]))  # from another notebook
     yours = {p.name: names_of_reader(p.read_text(encoding="utf-8")) for p in folder.glob("*.py")}
     assert yours == {
         "naive.py": {"dot"},
@@ -156,7 +148,7 @@ def test_a_file_may_have_constants_and_functions_of_its_own_and_keeps_them(folde
     save(MINE)
     change(folder / "v1.py", "# Of q and K\n", "MY_X = X\ndef twice(x): return 2 * x\n")
     change(folder / "v1.py", "* VEC_SIZE % X", "* VEC_SIZE % MY_X")
-    save(V1.with_functions(v1=[answer("qk_dot")]))
+    save(V1.with_functions(v1=[changed("qk_dot")]))
     assert files_in(folder) == ["v1.py"]
     assert torch.equal(load(folder, "v1").prepare(STEP).run(), V1.prepare(STEP).run())
 
@@ -188,7 +180,7 @@ def test_a_function_goes_with_the_one_of_its_file_or_of_an_earlier_one_that_it_c
 def test_a_function_that_a_later_file_defines_again_is_not_called_the_readers(
     folder: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    save(V1.with_functions(v1=[BY_ELEMENT, answer("warp_max")]))
+    save(V1.with_functions(v1=[BY_ELEMENT, changed("warp_max")]))
     for kernel, theirs in {"v1": "load_key, warp_max", "v2": "warp_max"}.items():
         capsys.readouterr()
         saved(kernel)
@@ -199,7 +191,7 @@ def test_a_function_that_a_later_file_defines_again_is_not_called_the_readers(
 def test_what_a_notebook_began_with_still_runs_when_another_has_saved_since(folder: Path) -> None:
     save(MINE)
     mine = V1.with_functions(**saved("v1"))
-    save(V1.with_functions(v1=[answer("load_key", "first + e]", "e + first]")]))
+    save(V1.with_functions(v1=[changed("load_key", ("first + e]", "e + first]"))]))
     assert torch.equal(mine.prepare(STEP).run(), V1.prepare(STEP).run())
     (folder / "v1.py").unlink()
     save(mine)
@@ -224,7 +216,7 @@ def test_what_a_kernel_has_of_the_readers_is_counted(
 ) -> None:
     assert saved("v1") == {}
     assert "has no v1.py yet.\n0 of 13 functions of v1 are yours." in capsys.readouterr().out
-    save(V1_VECTOR.with_functions(v1=[BY_ELEMENT, answer("warp_max")], v1_vector=[BY_VEC]))
+    save(V1_VECTOR.with_functions(v1=[BY_ELEMENT, changed("warp_max")], v1_vector=[BY_VEC]))
     for kernel, count in {"v1": "2 of 13", "v1_vector": "2 of 13", "v2": "2 of 18"}.items():
         backend = BACKENDS[kernel].with_functions(**saved(kernel))
         words = f"{count} functions of {kernel} are yours"
@@ -249,7 +241,7 @@ def test_plain_functions_of_sizes_are_saved_and_come_back(
     written: Path, capsys: pytest.CaptureFixture
 ) -> None:
     blank, row_sizes = all_blanks()["group_sizes"], all_blanks()["row_sizes"]
-    save(V1, answer("group_sizes"))
+    save(V1, changed("group_sizes"))
     assert "sizes.py is written. Yours: group_sizes. Ours: row_sizes." in capsys.readouterr().out
     assert saved("v1") == {}  # no function of the kernel
     write_kernel(written, V1)
@@ -273,7 +265,7 @@ def test_a_blank_goes_on_with_what_was_saved(capsys: pytest.CaptureFixture) -> N
     found = saved_in(blank, HEAD_SIZE=96, DTYPE=torch.bfloat16)
     assert not is_ours(found)
     assert saved_in(by_vec) is None
-    save(MINE.with_functions(v1=[found, answer("qk_dot")]))
+    save(MINE.with_functions(v1=[found, changed("qk_dot")]))
     assert sources.source_of(saved_in(blank)).text == blank.source
 
 
@@ -284,7 +276,7 @@ def test_of_two_functions_of_one_name_in_a_file_the_last_counts_and_none_is_lost
     path, first = folder / "v1.py", LOAD_KEY.replace("first + e]", "e + first]")
     both = change(path, "# Of q and K\n", f"{first}\n\n# Of q and K\n")
     assert "first + e]" in saved("v1")["v1"][0].text
-    save(V1.with_functions(v1=[answer("qk_dot")]))
+    save(V1.with_functions(v1=[changed("qk_dot")]))
     assert (folder / "v1_1.py").read_text(encoding="utf-8") == both
     assert path.read_text(encoding="utf-8").count("def load_key(") == 1
 
@@ -305,7 +297,7 @@ def test_marks_and_line_ends_of_any_editor_move_no_line(
     text = begins + path.read_text(encoding="utf-8")
     path.write_text(text, encoding="utf-8", newline=newline)
     assert saved("v1")["v1"][0].text == LOAD_KEY
-    save(V1.with_functions(v1=[answer("qk_dot")]))
+    save(V1.with_functions(v1=[changed("qk_dot")]))
     assert path.read_text(encoding="utf-8").startswith(begins.strip("\ufeff"))
     assert len(saved("v1")["v1"]) == 2
     assert files_in(folder) == ["v1.py"]
@@ -373,7 +365,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_written_kernel_has_the_readers_functions_and_other_sizes(written: Path) -> None:
-    mine = V2.with_functions(v1=[BY_ELEMENT, answer("qk_dot")])
+    mine = V2.with_functions(v1=[BY_ELEMENT, changed("qk_dot")])
     for head_size in (32, 96):
         write_kernel(written, mine, HEAD_SIZE=head_size, DTYPE=torch.float32)
         kernel = import_module("kernel_written")

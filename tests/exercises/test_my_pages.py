@@ -16,7 +16,7 @@ from pa_tutorial.exercises.ours import is_ours
 from pa_tutorial.exercises.saved_files import PLACE, locked, names_of_reader
 from pa_tutorial.exercises.whose import blanks_in
 from pa_tutorial.kernels.sources import KernelFileError, source_of
-from tests.exercises.blank_cells import function_of
+from tests.exercises.blank_cells import changed, function_of
 
 HEAD = "def num_blocks(num_tokens: int, block_size: int) -> int:\n"
 MARK = "# 02 · Memory waste"
@@ -28,7 +28,7 @@ def num_blocks(body: str, before: str = "") -> Callable:
 
 
 MINE = num_blocks("return -(-num_tokens // block_size)")
-STORE = function_of(all_blanks()["store"], all_blanks()["store"].source)
+STORE = changed("store")
 
 
 @pytest.fixture(autouse=True)
