@@ -27,6 +27,7 @@ WRONG = [
     ("group_sizes", "HEAD_SIZE //", "HEAD_SIZE /", "so divide by `//`, not by `/`"),
     ("warp_max", "value = max(value, cuda", "value += (cuda",
      "is -inf (sequence 0, head 0): several -FLT_MAX were added"),
+    ("warp_max", "    while", "    mask = 16\n    while", "the result of lane 0"),
     ("block_sum", "lane < NUM_WARPS else float32(0)", "lane < 1 else float32(-FLT_MAX)",
      "as if -FLT_MAX was added; lanes without a sum must add 0"),
     ("block_max", "if lane < NUM_WARPS", "if thread_idx < NUM_WARPS", "only warp 0 knows it"),

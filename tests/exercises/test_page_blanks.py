@@ -3,9 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
-import IPython
 import pytest
 import torch
 
@@ -18,11 +16,19 @@ from pa_tutorial.exercises.goal import of_numbers
 from pa_tutorial.exercises.grading import graded
 from pa_tutorial.exercises.ours import is_ours
 from pa_tutorial.exercises.reader_files import made
-from tests.exercises.blank_cells import function_of
+from tests.exercises.blank_cells import changed, function_of, said
 from tests.simt.microscope.pictures import texts_of
 
+NUM_BLOCKS, STORE = all_blanks()["num_blocks"], all_blanks()["store"]
 HEAD = "def num_blocks(num_tokens: int, block_size: int) -> int:\n"
 RIGHT = "return -(-num_tokens // block_size)"
+
+
+def tried(text: str, **names: object) -> str:
+    """The verdict on this as num_blocks."""
+    return verdict(NUM_BLOCKS, function_of(NUM_BLOCKS, text, **names))
+
+
 SAID = {
     "while True:\n        num_tokens += 1": "1 second and no end: line 2: while True:",
     "while True: pass": "1 second and no end: line 2: while True: pass",
@@ -37,65 +43,39 @@ SAID = {
 }
 
 
-def tried(name: str, text: str, **names: object) -> str:
-    return verdict(all_blanks()[name], function_of(all_blanks()[name], text, **names))
-
-
-def changed(name: str, right: str, wrong: str, **names: object) -> Callable:
-    blank = all_blanks()[name]
-    assert right in blank.source
-    return function_of(blank, blank.source.replace(right, wrong), **names)
-
-
-@pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> list:
-    """What is displayed, as in a notebook."""
-    shown: list[object] = []
-    monkeypatch.setattr(IPython, "get_ipython", lambda: "a notebook")
-    monkeypatch.setattr(IPython.display, "display", shown.append)
-    return shown
-
-
 @pytest.mark.parametrize("body", SAID)
 def test_whatever_a_function_raises_is_told_with_its_line(body: str) -> None:
-    words = tried("num_blocks", f"{HEAD}    {body}\n")
+    words = tried(f"{HEAD}    {body}\n")
     assert SAID[body] in words
     assert not any(word in words for word in ("<cell", "/tmp", "Traceback"))
 
 
-def test_another_signature_is_named() -> None:
-    assert "it must take (num_tokens, block_size)" in tried("num_blocks", "def num_blocks(n): 0\n")
-    other = HEAD.replace("num_blocks", "blocks") + "    return 0\n\nnum_blocks = blocks\n"
-    said = "it is called blocks; it must be called num_blocks, as the other functions call it"
-    assert tried("num_blocks", other) == said
-
-
-def test_a_coroutine_is_named() -> None:
-    said = tried("num_blocks", f"async {HEAD}    {RIGHT}\n")
-    assert said == "num_blocks must be a plain function: `def`, without `async`"
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def num_blocks(n): 0\n", "it must take (num_tokens, block_size)"),
+        ("def blocks(a, b): 0\n\nnum_blocks = blocks\n", "is called blocks; it must be called num"),
+        (f"async {HEAD}    {RIGHT}\n", "without `async`"),
+        (f"{HEAD}    {RIGHT}\n".replace("int:", "Whole:"), "num_blocks uses Whole"),
+    ],
+)
+def test_what_can_not_take_the_place_of_ours_is_named(text: str, says: str) -> None:
+    assert says in tried(text, Whole=int)
 
 
 def test_arguments_may_be_without_names() -> None:
-    head = "def num_blocks(num_tokens: int, block_size: int, /) -> int:\n"
-    assert tried("num_blocks", f"{head}    {RIGHT}\n") == ""
-
-
-def test_a_decorator_that_only_the_notebook_has_is_named() -> None:
-    said = tried("num_blocks", f"{HEAD}    {RIGHT}\n".replace("int:", "Whole:"), Whole=int)
-    assert "num_blocks uses Whole: pages.py has no such name\n  It has the names of" in said
+    assert said("num_blocks", ("size: int)", "size: int, /)")) == ""
 
 
 def test_a_helper_with_the_name_of_another_function_is_named() -> None:
     """Ours would be called in its place. What a notebook gives has the arguments of ours."""
-    fork = all_blanks()["fork"].source.replace("pool.ref_counts[block] += 1", "share(block)")
-    said = tried("fork", f"def share(block):\n    pass\n\n{fork}")
-    assert said == (
-        "it calls your share(block); pages.py has another function of that name, share(pool, "
-        "block): rename yours"
-    )
-    append = all_blanks()["append_token"].source
+    helper = "def share(block):\n    pass\n\n"
+    calls = "pool.ref_counts[block] += 1", "share(block)"
+    words = said("fork", ("def fork", f"{helper}def fork"), calls)
+    assert words.startswith("it calls your share(block); pages.py has another function of that ")
+    assert words.endswith("share(pool, block): rename yours")
     given = "def allocate(pool):\n    return 1\n\ndef copy_on_write(pool, s):\n    return []\n\n"
-    assert tried("append_token", given + append) == ""
+    assert said("append_token", ("def append", f"{given}def append")) == ""
 
 
 def burn() -> None:
@@ -106,50 +86,42 @@ def burn() -> None:
 
 
 def test_one_slow_line_is_no_endless_loop() -> None:
-    blank = all_blanks()["num_blocks"]
-    slow = function_of(blank, f"{HEAD}    burn()\n    {RIGHT}\n", burn=burn)
+    slow = function_of(NUM_BLOCKS, f"{HEAD}    burn()\n    {RIGHT}\n", burn=burn)
     with stopped_if_endless([slow]):
         assert slow(5, 4) == 2
 
 
-def test_of_what_it_prints_a_few_lines_are_shown(capsys: pytest.CaptureFixture) -> None:
-    assert tried("num_blocks", f"{HEAD}    print(num_tokens)\n    {RIGHT}\n") == ""
-    assert "lines more that it printed" in capsys.readouterr().out.splitlines()[-1]
-
-
-def test_of_a_long_line_that_it_prints_the_beginning_is_shown(
-    capsys: pytest.CaptureFixture,
-) -> None:
-    text = f"{HEAD}    print('x' * 9_999, end='')\n    print('y')\n    {RIGHT}\n"
-    assert tried("num_blocks", text) == ""
-    assert capsys.readouterr().out.splitlines()[:-1] == ["x" * MOST_LETTERS] * MOST_LINES
+def test_of_what_it_prints_the_beginning_is_shown(capsys: pytest.CaptureFixture) -> None:
+    prints = "print('x' * 9_999, end='')\n    print('y')\n"
+    assert tried(f"{HEAD}    {prints}    {RIGHT}\n") == ""
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines == ["x" * MOST_LETTERS] * MOST_LINES
+    assert "lines more that it printed" in last
 
 
 def test_a_function_may_call_helpers_of_the_readers() -> None:
     helpers = "def up(a, b): return -down(-a, b)\n\ndef down(a, b): return a // b\n\n"
-    text = f"{helpers}{HEAD}    return up(num_tokens, block_size)\n"
-    assert tried("num_blocks", text) == ""
-    assert grade("num_blocks", function_of(all_blanks()["num_blocks"], text), draw=3).ok
+    answer = function_of(NUM_BLOCKS, f"{helpers}{HEAD}    return up(num_tokens, block_size)\n")
+    assert verdict(NUM_BLOCKS, answer) == ""
+    assert grade("num_blocks", answer, draw=3).ok
 
 
 def test_what_is_right_by_itself_names_the_function_that_it_fails_with() -> None:
-    bad = changed("num_blocks", "+ block_size - 1", "")
-    helper = "def needed(*of): return num_blocks(*of)\n\n"
-    store = all_blanks()["store"].source
-    for text in (store, helper + store.replace("num_blocks(", "needed(")):
-        words = tried("store", text, num_blocks=bad)
+    bad = changed("num_blocks", ("+ block_size - 1", ""))
+    helper = "def needed(*of): return num_blocks(*of)\n\ndef store"
+    for edits in ((), (("num_blocks(", "needed("), ("def store", helper))):
+        words = said("store", *edits, num_blocks=bad)
         assert words.startswith("right by itself; with your `num_blocks`, not yet. Case ")
 
 
 def test_what_the_reader_has_not_met_yet_takes_no_part() -> None:
     """Such as what a notebook gives for a start, until it is a blank."""
-    later = changed("store", "num_blocks(", "1 + num_blocks(")
-    assert tried("num_blocks", f"{HEAD}    {RIGHT}\n", store=later) == ""
+    later = changed("store", ("num_blocks(", "1 + num_blocks("))
+    assert said("num_blocks", store=later) == ""
 
 
 def test_ours_calls_what_there_is_in_the_readers_notebook() -> None:
-    blank = all_blanks()["store"]
-    stub = function_of(blank, blank.stub, num_blocks=lambda *_: 5)
+    stub = function_of(STORE, STORE.stub, num_blocks=lambda *_: 5)
     ours = attempt("store", stub)
     assert is_ours(ours)
     assert ours.__globals__["num_blocks"]() == 5
@@ -157,26 +129,15 @@ def test_ours_calls_what_there_is_in_the_readers_notebook() -> None:
     assert attempt("store", stub).__globals__["num_blocks"](5, 4) == 2
 
 
-def test_a_wrong_pool_is_drawn_beside_the_right_one(shown: list) -> None:
-    blank = all_blanks()["store"]
-    attempt("store", function_of(blank, blank.wrong[0].made_in(blank.source)))
+def test_a_wrong_pool_is_drawn_beside_the_right_one_and_a_right_one_is_not(shown: list) -> None:
+    attempt("store", changed("store"))
+    attempt("store", function_of(STORE, STORE.stub.replace("...", "raise KeyError")))
+    assert not shown
+    attempt("store", function_of(STORE, STORE.wrong[0].made_in(STORE.source)))
     (picture,) = shown
     assert any(words.startswith("yours") for words in texts_of(picture.figure))
-
-
-def test_a_right_pool_is_not_drawn_and_an_unwritten_one_is_the_goal(shown: list) -> None:
-    blank = all_blanks()["store"]
-    attempt("store", function_of(blank, blank.source))
-    assert not shown
-    attempt("store", function_of(blank, blank.stub))
-    (picture,) = shown
-    assert picture.figure.get_suptitle().startswith("The goal")
-
-
-def test_a_picture_that_a_wrong_function_keeps_from_being_drawn_is_left_out(shown: list) -> None:
-    blank = all_blanks()["store"]
-    attempt("store", function_of(blank, blank.stub.replace("...", "raise KeyError")))
-    assert not shown
+    attempt("store", function_of(STORE, STORE.stub))
+    assert shown[1].figure.get_suptitle().startswith("The goal")
 
 
 def test_weights_that_should_not_be_there_are_drawn(shown: list) -> None:
@@ -203,18 +164,10 @@ def test_a_goal_in_numbers_is_that_of_the_first_case(axes: tuple[str, ...]) -> N
 
 
 def test_par_counts_in_the_first_case(capsys: pytest.CaptureFixture) -> None:
-    blank = all_blanks()["generate"]
-    attempt("generate", function_of(blank, blank.source))
-    said = capsys.readouterr().out
-    assert "par" in said
-    assert "in the first case" in said
-    assert "tokens computed. Yours is at par." in said
-
-
-@pytest.mark.parametrize("blank", [b for b in all_blanks().values() if b.file == "pages" and b.par])
-def test_what_par_counts_is_counted_of_ours(blank: object) -> None:
-    (number, *_) = blank.craft.trials(blank, 0, {})[0].costs(None).values()
-    assert number >= 0
+    attempt("generate", changed("generate"))
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("par, required, in the first case: ")
+    assert line.endswith("tokens computed. Yours is at par.")
 
 
 def test_a_verdict_of_pages_loads_no_simulator() -> None:
