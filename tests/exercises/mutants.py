@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
-from itertools import zip_longest
+from difflib import unified_diff
 from typing import Any
 
 import torch
@@ -41,8 +41,8 @@ def places(tree: ast.AST) -> Iterator[tuple[ast.AST, Any, Any]]:
                     yield holder[key], holder, key
 
 
-def mutants(source: str, solution: Container[int]) -> dict[str, tuple[str, str]]:
-    """Text of each mutant -> the lines that changed, before and after.
+def mutants(source: str, solution: Container[int]) -> dict[str, str]:
+    """Text of each mutant -> what changed, with its line.
 
     solution  the lines that may change, counted from 1
     """
@@ -56,24 +56,9 @@ def mutants(source: str, solution: Container[int]) -> dict[str, tuple[str, str]]
             after = ast.unparse(ast.fix_missing_locations(tree))
             holder[key] = node
             if after != before:
-                found[after] = changed_lines(before, after)
+                lines = unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+                found[after] = "\n".join([*lines][2:])
     return found
-
-
-def changed_lines(before: str, after: str) -> tuple[str, str]:
-    """The lines that differ; with those in front, where the old ones are there more than once."""
-    old, new = ([line.strip() for line in text.splitlines()] for text in (before, after))
-    first = num_equal(old, new)
-    last = -num_equal(old[::-1], new[::-1]) or None
-    while "\n".join(old).count("\n".join(old[first:last])) > 1:
-        first -= 1
-    return "\n".join(old[first:last]), "\n".join(new[first:last])
-
-
-def num_equal(some: list[str], others: list[str]) -> int:
-    """How many lines are equal before the first that differ."""
-    pairs = zip_longest(some, others)
-    return next(place for place, (one, other) in enumerate(pairs) if one != other)
 
 
 class EndlessError(KeyboardInterrupt):
@@ -109,7 +94,7 @@ def passes(exercise: Exercise, text: str, draw: int) -> bool:
     return True
 
 
-def accepted(exercise: Exercise) -> dict[tuple[str, str], bool]:
+def accepted(exercise: Exercise) -> dict[str, bool]:
     """The changes of a solution that at least one draw accepts -> whether they are right."""
     found = {}
     for draw in (*DRAWS, ANOTHER):
@@ -125,16 +110,12 @@ def accepted(exercise: Exercise) -> dict[tuple[str, str], bool]:
     return found
 
 
-def mutants_of_blank(blank: Blank) -> dict[str, tuple[str, str]]:
-    given = code_lines(blank.stub)
-    lines = enumerate(blank.source.splitlines(), start=1)
-    return mutants(blank.source, [number for number, line in lines if line.strip() not in given])
-
-
-def accepted_in_kernel(blank: Blank) -> dict[tuple[str, str], bool]:
+def accepted_in_kernel(blank: Blank) -> dict[str, bool]:
     """The changes of a blank's answer that its verdict calls right -> whether they are."""
-    found = {}
-    for text, change in mutants_of_blank(blank).items():
+    given, found = code_lines(blank.stub), {}
+    lines = enumerate(blank.source.splitlines(), start=1)
+    written = [number for number, line in lines if line.strip() not in given]
+    for text, change in mutants(blank.source, written).items():
         answer = function_of(blank, text + "\n")
         if not verdict(blank, answer):
             found[change] = is_right(blank, answer)
@@ -143,8 +124,11 @@ def accepted_in_kernel(blank: Blank) -> dict[tuple[str, str], bool]:
 
 def is_right(told: Exercise | Blank, answer: Callable) -> bool:
     """Whether an answer behaves as ours does on another draw; a blank's has other sizes, too."""
-    trials = told.trials(ANOTHER)
-    return all(is_same(behaviour(trial, answer), behaviour(trial, None)) for trial in trials)
+    for trial in told.trials(ANOTHER):
+        (numbers, cost), (right, its_cost) = behaviour(trial, answer), behaviour(trial, None)
+        if cost != its_cost or not all(is_near(numbers[name], right[name]) for name in right):
+            return False
+    return True
 
 
 def behaviour(trial: Trial, answer: Callable | None) -> tuple[dict[str, Tensor], int]:
@@ -152,12 +136,6 @@ def behaviour(trial: Trial, answer: Callable | None) -> tuple[dict[str, Tensor],
     trace = trial.trace and trial.trace(answer)
     cost = global_traffic(trace).total("transactions") if trace else 0
     return {name: torch.as_tensor(array) for name, array in trial.run(answer).items()}, cost
-
-
-def is_same(found: tuple[dict[str, Tensor], int], ours: tuple[dict[str, Tensor], int]) -> bool:
-    """The same numbers but for rounding, at the same cost."""
-    numbers, cost = ours
-    return found[1] == cost and all(is_near(found[0][name], numbers[name]) for name in numbers)
 
 
 def is_near(found: Tensor, right: Tensor) -> bool:
@@ -171,7 +149,7 @@ def is_near(found: Tensor, right: Tensor) -> bool:
 if __name__ == "__main__":
     print_anything()
     for name in sys.argv[1:] or (*EXERCISES, *all_blanks()):
-        is_blank = name in all_blanks()
-        found = accepted_in_kernel(all_blanks()[name]) if is_blank else accepted(EXERCISES[name])
-        for (old, new), right in found.items():
-            print(f"{name}\n  - {old}\n  + {new}\n  right: {right}", flush=True)
+        blank = all_blanks().get(name)
+        found = accepted_in_kernel(blank) if blank else accepted(EXERCISES[name])
+        for change, right in found.items():
+            print(f"{name}\n{change}\nright: {right}\n", flush=True)

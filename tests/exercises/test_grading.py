@@ -14,7 +14,7 @@ CHANGES: dict[str, Callable] = {
     "a number": lambda tensor, _: tensor.fill_(2),
     "a NaN": lambda tensor, _: tensor.nan_to_num_(),
     "the shape": lambda tensor, _: tensor.unsqueeze_(0),
-    "the list": lambda _, numbers: numbers.append(3),
+    "the list": lambda _, numbers: numbers.pop(),
 }
 
 

@@ -30,7 +30,6 @@ def run(body: str, parameters: str = "out, a", inputs=None, expected=A, threads=
 
 COPY = loop("out[i] = a[i]")
 HALF = "if t < 16:\n" + indent(loop("out[i] = a[i]", step=16), "    ")  # 16 lanes do all
-TWICE = "b[2 * t] = a[2 * t]\nb[t * 2 + 1] = a[2 * t + 1]"
 THRICE = loop("out[i] = (a[i] + a[0] + a[63 - i + i]) - a[0] - a[63]")
 SHUFFLE = loop("out[i] = cuda.shfl_sync(0xFFFFFFFF, a[i], t)")
 CONFLICTS = """
@@ -54,7 +53,6 @@ def also(require, *most: object) -> dict:
 
 RIGHT = {
     "copy": (COPY, {"enough": LITTLE}),
-    "atomic operation": (ATOMIC, {}),
     "shuffles": (SHUFFLE, {"most_shuffles": 2}),
     "one warp": (ONE_WARP, {"threads": 64}),
     "blocks": (BLOCKS, {"enough": LITTLE, "grid": (2,)}),
@@ -64,26 +62,23 @@ RIGHT = {
 }
 # what is wrong -> kernel, task, message
 WRONG = {
-    "sectors": (TWICE, {"parameters": "b, a", "enough": LITTLE}, "but 16 sectors for b; 8 are"),
-    "line": (THRICE, {"enough": {1: Enough(10, 99)}}, r"line \d+: a\[i\]"),
+    "sectors": (
+        THRICE,
+        {"enough": {1: Enough(10, 99)}},
+        r"16 sectors for a; .*line \d+: a\[i\]",
+    ),
     "idle lanes": (HALF, {"enough": LITTLE}, "but 4 memory transactions for out; 2 are"),
-    "gap": (GAP, {}, r"1 elements of out were never written, the first is out\[40\]"),
-    "nothing": ("return", {}, "the kernel wrote nothing into out"),
-    "input": (loop("out[i] = a[i]", "a[i] = float32(0)"), {}, "it changed one of its inputs"),
-    "shuffles": (SHUFFLE, {"most_shuffles": 1}, "with 2 shuffles; 1 is enough"),
-    "not shared": (COPY, {"through_shared": True}, "not all of it goes through shared memory"),
+    "gap": (GAP, {}, r"1 elements .* the first is out\[40\]"),
+    "nothing": ("return", {}, "wrote nothing into out"),
+    "input": (loop("out[i] = a[i]", "a[i] = float32(0)"), {}, "changed one of its inputs"),
+    "shuffles": (SHUFFLE, {"most_shuffles": 1}, "2 shuffles; 1 is"),
+    "not shared": (COPY, {"through_shared": True}, "not all .* shared memory"),
     "conflicts": (CONFLICTS, {"through_shared": True}, r"128 .*, where 4 would .*: s\[t, i\]"),
     "warps": (ONE_WARP, {"threads": 64, "busy_warps": 2}, "only 1 of 2 warps write to out"),
     "out read": (loop("out[i] += a[i]"), {}, r"init: .* reads out"),
-    "NaN": (
-        loop("out[i] = a[i + 1]"),
-        {"inputs": (WITH_NAN,)},
-        r"out\[63\] is NaN: 0 was divided by 0, or something was",
-    ),
-    "race": ("for i in range(64):\n    out[i] = a[i]", {}, "race"),
-    "must stay": (COPY, {"expected": BUT_40}, r"out\[40\] was written; it must stay as it is"),
+    "NaN": (loop("out[i] = a[i + 1]"), {"inputs": (WITH_NAN,)}, r"out\[63\] is NaN"),
+    "must stay": (COPY, {"expected": BUT_40}, r"out\[40\] was written"),
     "blocks": (BLOCKS, {"enough": {1: Enough(8, 1)}, "grid": (2,)}, "2 memory .* for a; 1 is"),
-    "too little shared": (DYNAMIC, {"shared_bytes": 128}, r"memory: .* (reads|writes) s\[32\]"),
     "writes": (DYNAMIC, also(grader.require_shared_transactions, "write", 1), "with 2 writes to"),
     "barriers": (DYNAMIC, also(grader.require_barriers, 1), "with 2 barriers; 1 is enough"),
     "atomics": (ATOMIC, also(grader.require_atomics, 63, "they wait"), "with 64 .*: they wait"),
@@ -116,19 +111,18 @@ def test_what_must_stay_is_left_out_of_the_answer() -> None:
 
 
 def said(*tasks: Task, answer: object) -> str:
-    words = "one_case", "what it isolates", "what failure means"
-    trials = [trial(*words, task, ("element",)) for task in tasks]
+    trials = [trial("one_case", "", "what failure means", task, ("element",)) for task in tasks]
     return str(run_trials("copy", trials, answer))
 
 
 def test_a_table_tells_refused_from_failed() -> None:
-    dear, outside = kernel("out, a", HALF), kernel("out, a", "out[t + 64] = a[0]")
-    tasks = [Task(32, (A,), expected, enough) for expected, enough in ((A, LITTLE), (A, {}))]
-    text = said(*tasks, answer=dear)
+    text = said(Task(32, (A,), A, LITTLE), Task(32, (A,), A, {}), answer=kernel("out, a", HALF))
     assert "not accepted" in text
     assert "1 of 2 cases pass" in text
     # the same mistake twice, with another message
-    assert "no result" in said(tasks[0], Task(32, (A,), A[:60], {}), answer=outside)
+    outside = kernel("out, a", "out[t + 64] = a[0]")
+    tasks = [Task(32, (A,), A[:size], {}) for size in (64, 60)]
+    assert "no result" in said(*tasks, answer=outside)
 
 
 @pytest.mark.parametrize(
