@@ -1,6 +1,4 @@
-"""Blanks: the answer passes, wrong answers and unfinished ones get a verdict, plans tell little."""
-
-import re
+"""Blanks: the answer passes, wrong answers and unfinished ones get a verdict, stubs tell little."""
 
 import nbformat
 import pytest
@@ -25,8 +23,6 @@ WRONG = [
     for number, wrong in enumerate(b.wrong)
 ]
 OF_KERNELS = ("07", "08", "09", "10", "11", "12", "13", "14", "21", "22")
-# An index, an offset, a distance or a mask as a formula.
-GIVEN_AWAY = re.compile(r"\[[^\]]*\]|//|%|\*|\b\d|<|>")
 
 
 @pytest.mark.rest("test_notebooks.py: the notebooks filled in")
@@ -51,17 +47,11 @@ def test_what_people_write_is_named(blank: Blank, wrong: WrongAnswer) -> None:
 
 
 @each
-def test_a_stub_is_the_answer_without_what_the_reader_writes_and_a_plan_tells_not_how(
-    blank: Blank,
-) -> None:
+def test_a_stub_is_the_answer_without_what_the_reader_writes(blank: Blank) -> None:
     given = [line for line in code_lines(blank.stub) if YOUR_CODE not in line]
     rest = iter(code_lines(blank.source))
     assert all(line in rest for line in given)  # in this order
     assert YOUR_CODE in blank.stub
-    lines = [line.strip() for line in blank.stub.splitlines()]
-    plan = [line for line in lines if line.startswith("#") and "# mark" not in line]
-    assert len(plan) <= -(-blank.num_lines // 3)
-    assert not [line for line in plan if GIVEN_AWAY.search(line)]
 
 
 @pytest.mark.parametrize("told", TOLD, ids=lambda told: told.name)
