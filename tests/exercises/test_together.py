@@ -99,6 +99,8 @@ TITLES = [
      "In these lines, your threads read the right elements of v_cache"),
     ("write_output", "range(cuda.threadIdx.x,", "range(127 - cuda.threadIdx.x,",
      "352 of 352 elements of v_cache are read by other threads than in ours, which is right too"),
+    ("write_output", "range(seq_len)", "range(min(seq_len, 41))",  # far behind the first
+     "1,856 of 4,480 elements of v_cache are read by the wrong threads, or by none"),
     ("write_keys", "slot < 0", "slot <= 0",
      "32 of 64 elements of k_cache are written by the wrong threads, or by none"),
     ("write_keys", "", "", "our threads "),
