@@ -153,9 +153,10 @@ def test_a_function_goes_with_the_one_of_its_file_or_of_an_earlier_one_that_it_c
     assert "v2.py: bounds_of_partition uses twice" in words
 
 
-def test_what_a_notebook_began_with_still_runs_when_another_has_saved_since() -> None:
+def test_what_a_notebook_began_with_still_runs_when_another_has_saved_since(folder: Path) -> None:
     save(MINE)
     mine = V1.with_functions(**saved("v1"))
+    change(folder / "v1.py", "# Of q and K\n", "# All lines below move.\n# Of q and K\n")
     save(V1.with_functions(v1=[changed("load_key", ("first + e]", "e + first]"))]))
     assert torch.equal(mine.prepare(STEP).run(), V1.prepare(STEP).run())
 
