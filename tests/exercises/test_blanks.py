@@ -1,15 +1,21 @@
 """Blanks: the answer passes, wrong answers and unfinished ones get a verdict, stubs tell little."""
 
+import ast
+import inspect
+import re
+
 import nbformat
 import pytest
 
 from pa_tutorial.exercises import EXERCISES, answers, attempt, exercises_of
+from pa_tutorial.exercises import pages as our_pages
 from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.cells import fill
+from pa_tutorial.exercises.kernel_text import excerpt, functions_in
 from pa_tutorial.exercises.our_kernels import BACKENDS
 from pa_tutorial.exercises.texts import YOUR_CODE, Told, WrongAnswer, code_lines
-from pa_tutorial.kernels.sources import FOLDER
+from pa_tutorial.kernels.sources import FOLDER, text_of
 from tests.exercises.blank_cells import changed, function_of
 from tests.run_notebooks import NOTEBOOKS
 
@@ -23,6 +29,16 @@ WRONG = [
     for number, wrong in enumerate(b.wrong)
 ]
 OF_KERNELS = ("07", "08", "09", "10", "11", "12", "13", "14", "21", "22")
+
+
+# An index, an offset, a distance or a mask as a formula.
+GIVEN_AWAY = re.compile(r"\[[^\]]*\]|//|%|\*|\b\d|<|>")
+
+
+def plan(blank: Blank) -> list[str]:
+    """Its comments, without the one beside the signature."""
+    lines = [line.strip() for line in blank.stub.splitlines()]
+    return [line for line in lines if line.startswith("#") and "# mark" not in line]
 
 
 @pytest.mark.rest("test_notebooks.py: the notebooks filled in")
@@ -52,6 +68,7 @@ def test_a_stub_is_the_answer_without_what_the_reader_writes(blank: Blank) -> No
     rest = iter(code_lines(blank.source))
     assert all(line in rest for line in given)  # in this order
     assert YOUR_CODE in blank.stub
+    assert len(blank.wrong) >= 2
 
 
 @pytest.mark.parametrize("told", TOLD, ids=lambda told: told.name)
@@ -63,11 +80,69 @@ def test_a_reader_is_told_the_level_and_gets_hints(told: Told) -> None:
     assert len(told.wrong) >= 1
 
 
+@each
+def test_a_plan_tells_what_and_not_how(blank: Blank) -> None:
+    assert (1 if blank.file == "pages" else 3) <= blank.num_lines <= 15
+    assert len(plan(blank)) <= -(-blank.num_lines // 3)
+    assert not [line for line in plan(blank) if GIVEN_AWAY.search(line)]
+
+
 def test_answers_opens_all_of_a_notebook() -> None:
     shown = answers(12)._repr_markdown_()
     assert all(one in shown for one in ("`add_warps`", "mid = i // 2", "`warp_tree`"))
     with pytest.raises(ValueError, match="number is 99"):
         answers(99)
+
+
+def lines_of_kernels() -> list[tuple[str, str, list[str]]]:
+    """(file, function, its lines of code that no file before has) of each kernel's functions."""
+    found, seen = [], {}
+    for file in BACKENDS:
+        text = text_of(file)
+        for name, node in functions_in(text).items():
+            if not name.startswith("launch_"):
+                lines = code_lines(excerpt(text, node))
+                found.append((file, name, [x for x in lines if x not in seen.get(name, ())]))
+                seen[name] = lines
+    return found
+
+
+def test_at_least_60_percent_of_the_kernels_is_written_by_the_reader() -> None:
+    stubs = {(blank.file, blank.function): code_lines(blank.stub) for blank in BLANKS}
+    kernels = lines_of_kernels()
+    lines = sum(len(own) for _, _, own in kernels)
+    by_reader = sum(
+        line not in stubs[file, name]
+        for file, name, own in kernels
+        if (file, name) in stubs
+        for line in own
+    )
+    assert by_reader >= 0.6 * lines, f"{by_reader} of {lines}"
+
+
+SECTION = re.compile(r"^# (\d\d) · .*$", re.MULTILINE)
+
+
+def lines_of_bodies(text: str) -> int:
+    """Lines of code in the functions and methods of a text, without their signatures."""
+    found = 0
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            body = "\n".join(text.splitlines()[node.body[0].lineno - 1 : node.end_lineno])
+            found += len(code_lines(body))
+    return found
+
+
+def test_at_least_half_of_01_to_06_is_written_by_the_reader() -> None:
+    """Of what stands in pages.py; without Pages, which puts the functions of 03 together."""
+    text = inspect.getsource(our_pages)
+    (pages,) = (node for node in ast.parse(text).body if getattr(node, "name", "") == "Pages")
+    text = text.replace(excerpt(text, pages), "")
+    _, *pieces = SECTION.split(text)
+    for number, section in zip(pieces[::2], pieces[1::2], strict=True):
+        if number < "07":
+            written = sum(b.num_lines for b in BLANKS if b.notebook.startswith(number))
+            assert written >= 0.5 * lines_of_bodies(section), number
 
 
 def test_ours_has_the_constants_of_the_readers_notebook() -> None:
