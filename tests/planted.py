@@ -255,8 +255,8 @@ def run_jobs(clone: Path, jobs: list[Job], options: list[str]) -> None:
             print(json.dumps(asdict(job.mistake) | result), flush=True)
 
 
-def run(file: Path, clone: Path, options: list[str], cores: int) -> None:
-    lines, jobs = Lines(clone), []
+def run(file: Path, clone: Path, lines: Lines, options: list[str], cores: int) -> None:
+    jobs = []
     for line in file.read_text(encoding="utf-8").splitlines():
         given = json.loads(line)
         mistake = Mistake(*(given[name] for name in ("file", "line", "before", "after")))
@@ -296,6 +296,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=77)
     parser.add_argument("--count", type=int, default=340)
     parser.add_argument("--clone", type=Path, default=ROOT, help="whose code and tests")
+    parser.add_argument("--measured", type=Path, help="where lines were measured, if not there")
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--rest", action="store_true")
     given = parser.parse_args()
@@ -306,7 +307,8 @@ def main() -> None:
         for one in mistakes:
             print(json.dumps(asdict(one)))
     elif given.what == "run":
-        run(given.files[0], clone, ["--rest"] if given.rest else [], given.cores)
+        lines = Lines((given.measured or clone).resolve())
+        run(given.files[0], clone, lines, ["--rest"] if given.rest else [], given.cores)
     else:
         print(*table(given.files), sep="\n")
 
