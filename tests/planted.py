@@ -262,7 +262,9 @@ def run(file: Path, clone: Path, lines: Lines, options: list[str], cores: int) -
         mistake = Mistake(*(given[name] for name in ("file", "line", "before", "after")))
         tests, before = lines.tests(mistake.file, mistake.line), given.get("caught")
         first = {test: tests.get(test, 0.0) for test in (before or {}).values()}
-        jobs.append(Job(mistake, quickest(room_of(mistake.file), tests) | first, before))
+        chosen = quickest(room_of(mistake.file), tests) | first
+        here = {test: chosen[test] for test in chosen if (clone / test.partition("::")[0]).exists()}
+        jobs.append(Job(mistake, here, before))
     for core in range(cores):
         if os.fork() == 0:
             run_jobs(clone, jobs[core::cores], options)
