@@ -9,7 +9,7 @@ A mistake meets the tests that run its line, as tests/which_lines.py has measure
 (first `pip install coverage`, and run pytest with it): those of FILES test files, the room's own
 first, of each the quickest, up to SECONDS_A_FILE, and of all up to SECONDS. The first failure of a
 file is noted. If a mistake was caught in an earlier run, one failure is enough, and what caught it
-then is tried first.
+then is tried first. `--times 4` gives each mistake four times as much: for what nothing caught.
 `--rest` tries the tests of `make test-all`. A run works in copies of the clone, one per core.
 """
 
@@ -18,6 +18,7 @@ import importlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -42,6 +43,8 @@ SECONDS_A_FILE, SECONDS, FILES = 2.0, 20.0, 15
 ENDLESS = 20.0  # a test that takes so long more than usual has failed
 # Its examples no longer apply where a line is another one, which says nothing about the line.
 BY_TEXT = "test_wrong.py"
+# Nobody knows which lines of a kernel a test runs, so these are always tried.
+LADDER = re.compile(r"test_ladder.py::test_stage_is_right\[(cuda|cpu|triton)")
 OURS = ("simt", "pa_tutorial", "tests")
 # What takes seconds to import and isn't ours is imported once, before the processes begin.
 LARGE = ("torch", "numba.cuda", "matplotlib.pyplot", "nbclient", "triton", "ml_dtypes", "greenlet")
@@ -53,11 +56,13 @@ class Job:
 
     seconds  how long each test takes without the mistake
     before   the tests that caught it in an earlier run, by file; None if there was none
+    times    how often SECONDS they may take
     """
 
     mistake: Mistake
     seconds: dict[str, float]
     before: dict[str, str] | None
+    times: int
 
     @property
     def room(self) -> str:
@@ -104,19 +109,19 @@ def drawn(clone: Path, seed: int, count: int) -> Iterator[Mistake]:
         yield from sample(clone, mistakes, num, f"{seed} {room}")
 
 
-def quickest(room: str, seconds: dict[str, float]) -> dict[str, float]:
+def quickest(room: str, seconds: dict[str, float], times: int) -> dict[str, float]:
     """Of each file, the tests that take SECONDS_A_FILE together, and at least one."""
     of_files: dict[str, dict[str, float]] = defaultdict(dict)
     for test in sorted(seconds, key=seconds.__getitem__):
         tests = of_files[test.partition("::")[0]]
-        if sum(tests.values()) < SECONDS_A_FILE:
+        if sum(tests.values()) < times * SECONDS_A_FILE:
             tests[test] = seconds[test]
 
     def order(file: str) -> tuple[bool, float]:
         return f"tests/{room}/" not in file, sum(of_files[file].values())
 
     files = [file for file in sorted(of_files, key=order) if BY_TEXT not in file]
-    return {test: took for file in files[:FILES] for test, took in of_files[file].items()}
+    return {test: took for file in files[: times * FILES] for test, took in of_files[file].items()}
 
 
 class Watch:
@@ -148,7 +153,7 @@ class Watch:
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         is_enough = item.nodeid.partition("::")[0] in self.failed
         is_enough |= bool(self.job.before and self.failed)
-        if is_enough or processor_time() - self.began > SECONDS:
+        if is_enough or processor_time() - self.began > self.job.times * SECONDS:
             return True  # it counts as done
         self.note("start", item.nodeid)
         signal.setitimer(signal.ITIMER_PROF, ENDLESS + 4 * self.job.seconds[item.nodeid])
@@ -216,7 +221,7 @@ def caught_by(clone: Path, job: Job, options: list[str]) -> dict[str, str] | Non
         run_tests(job, log, options)
     with suppress(OSError):
         os.setpgid(pid, pid)
-    has_ended = ends(pid, 4 * SECONDS + 3 * ENDLESS)
+    has_ended = ends(pid, job.times * 4 * SECONDS + 3 * ENDLESS)
     file.write_text(right, encoding="utf-8")
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     notes = [line.partition(" ") for line in log.read_text(encoding="utf-8").splitlines()]
@@ -255,21 +260,24 @@ def run_jobs(clone: Path, jobs: list[Job], options: list[str]) -> None:
             print(json.dumps(asdict(job.mistake) | result), flush=True)
 
 
-def run(file: Path, clone: Path, lines: Lines, options: list[str], cores: int) -> None:
-    jobs = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        given = json.loads(line)
-        mistake = Mistake(*(given[name] for name in ("file", "line", "before", "after")))
-        tests, before = lines.tests(mistake.file, mistake.line), given.get("caught")
+def run(given: argparse.Namespace, clone: Path) -> None:
+    lines, jobs = Lines((given.measured or clone).resolve()), []
+    for line in given.files[0].read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        mistake = Mistake(*(one[name] for name in ("file", "line", "before", "after")))
+        tests, before = lines.tests(mistake.file, mistake.line), one.get("caught")
         first = {test: tests.get(test, 0.0) for test in (before or {}).values()}
-        chosen = quickest(room_of(mistake.file), tests) | first
+        if mistake.file.startswith("pa_tutorial/kernels/"):
+            first |= {test: took for test, took in lines.seconds.items() if LADDER.search(test)}
+        chosen = quickest(room_of(mistake.file), tests, given.times) | first
         here = {test: chosen[test] for test in chosen if (clone / test.partition("::")[0]).exists()}
-        jobs.append(Job(mistake, here, before))
-    for core in range(cores):
+        jobs.append(Job(mistake, here, before, given.times))
+    options = ["--rest"] if given.rest else []
+    for core in range(given.cores):
         if os.fork() == 0:
-            run_jobs(clone, jobs[core::cores], options)
+            run_jobs(clone, jobs[core :: given.cores], options)
             os._exit(0)
-    for _ in range(cores):
+    for _ in range(given.cores):
         os.wait()
 
 
@@ -300,6 +308,7 @@ def main() -> None:
     parser.add_argument("--clone", type=Path, default=ROOT, help="whose code and tests")
     parser.add_argument("--measured", type=Path, help="where lines were measured, if not there")
     parser.add_argument("--cores", type=int, default=os.cpu_count())
+    parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--rest", action="store_true")
     given = parser.parse_args()
     clone = given.clone.resolve()
@@ -309,8 +318,7 @@ def main() -> None:
         for one in mistakes:
             print(json.dumps(asdict(one)))
     elif given.what == "run":
-        lines = Lines((given.measured or clone).resolve())
-        run(given.files[0], clone, lines, ["--rest"] if given.rest else [], given.cores)
+        run(given, clone)
     else:
         print(*table(given.files), sep="\n")
 
