@@ -16,6 +16,11 @@ from tests.simt.helpers import kernel
 NAMES = {"complex64": complex64, "math": math, "cmath": cmath}
 INF, NAN = float("inf"), float("nan")
 FORMS = "a[t] + b[t]", "a[t] * b[t]", "a[t] / b[t]", "abs(a[t]) - b[t]"
+OF_COMPLEX = (
+    *("-a[t] + a[t].real", "a[t].conjugate() * 2j", "a[t].imag * t.real + t.imag", "a[t] == b[t]"),
+    *("complex(t, a[t].real)", "complex(a[t].imag)", "complex64(b[t])", "t + a[t] / (1 + t)"),
+    *("a[t] if t % 3 else b[t]", "1 if a[t] * (t % 3) else 2", "a[t] ** b[t]"),
+)
 
 
 def test_products_are_rounded_part_by_part_on_every_processor() -> None:
@@ -53,11 +58,11 @@ def test_large_small_and_infinite_numbers_are_those_of_compiled_code(
 
 @pytest.mark.needs("numba-cuda")
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
-def test_powers_are_those_of_compiled_code(dtype: type) -> None:
+def test_powers_parts_and_choices_are_those_of_compiled_code(dtype: type) -> None:
     numbers = [1, 2j, -3 + 0.5j, 0.1 - 4j, -1, 0]
     powers = [0, 1, 2, -1, 0.5, 2 - 1j, 1j, -1.5 + 0.25j]
     a, b = np.array([*product(numbers, powers)]).T.astype(dtype)
-    assert_as_compiled(("a[t] ** b[t]",), a, b)
+    assert_as_compiled(OF_COMPLEX, a, b)
 
 
 def test_arguments_variables_and_memory_hold_complex_numbers() -> None:
