@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,25 +56,19 @@ def test_a_program_with_device_arrays_streams_and_events() -> None:
 
 
 def test_a_device_array_is_a_copy_in_the_same_order() -> None:
+    """A program that changes one must not change the other."""
     fortran = np.asfortranarray(A.reshape(10, 10))
     there = cuda.to_device(fortran)
     there[0, 0] = 5
     assert fortran[0, 0] == 0
+    for host in (np.asarray(there), there.copy_to_host()):
+        assert type(host) is np.ndarray
+        assert np.array_equal(host[1:], fortran[1:])
+        host[0, 0] = 99
+        assert there[0, 0] == 5
     assert there.is_f_contiguous()
     assert cuda.device_array_like(there).is_f_contiguous()
-    assert cuda.is_cuda_array(there)
-    assert not cuda.is_cuda_array(fortran)
-
-
-@pytest.mark.parametrize("copy", [np.asarray, DeviceArray.copy_to_host])
-def test_what_reaches_the_host_is_a_copy(copy: Callable) -> None:
-    """A program that changes it must not change what is on the device."""
-    there = cuda.to_device(A)
-    host = copy(there)
-    assert type(host) is np.ndarray
-    assert np.array_equal(host, A)
-    host[0] = 99
-    assert there[0] == 0
+    assert cuda.is_cuda_array(there) > cuda.is_cuda_array(fortran)
 
 
 NOT_THERE = {
@@ -154,43 +147,27 @@ def test_host_and_device_share_a_mapped_array() -> None:
     assert host[1] == 3
 
 
-def test_memset_of_the_driver() -> None:
-    from numba.cuda.cudadrv import driver
-
-    there = cuda.to_device(A)
-    with simulated():
-        driver.device_memset(there, 0, 40)
-    assert np.flatnonzero(there)[0] == 10
-
-
-@pytest.mark.parametrize("other", [A.astype(np.float64), A[:50]])  # another type or shape
-def test_a_copy_between_arrays_that_do_not_match_is_refused(other: np.ndarray) -> None:
-    there, error = cuda.to_device(A), ValueError if other.dtype == A.dtype else TypeError
+def test_a_copy_between_arrays_that_do_not_match_is_refused() -> None:
+    there, matrix = cuda.to_device(A), np.asfortranarray(A.reshape(10, 10))
     for copy in (there.copy_to_host, there.copy_to_device):
-        with pytest.raises(error, match="same type and shape"):
-            copy(other)
+        for other, error in ((A.astype(np.float64), TypeError), (A[:50], ValueError)):
+            with pytest.raises(error, match="same type and shape"):
+                copy(other)
     assert np.array_equal(there, A)
-
-
-def test_a_copy_looks_at_strides_and_not_at_axes_of_size_1() -> None:
-    row, matrix = cuda.to_device(A[None]), np.asfortranarray(A.reshape(10, 10))
-    assert np.array_equal(row.copy_to_host(np.zeros_like(A)), A)
-    row.copy_to_device(-A)
-    assert np.array_equal(row, -A[None])
-    for there, target in ((row, np.zeros((200,), A.dtype)[::2]), (cuda.to_device(matrix), A + 0)):
+    row, square = cuda.to_device(A[None]), cuda.to_device(A.reshape(10, 10))
+    assert np.array_equal(row.copy_to_host(np.zeros_like(A)), A)  # an axis of one item
+    for one, target in ((row, np.zeros((200,), A.dtype)[::2]), (cuda.to_device(matrix), A + 0)):
         with pytest.raises(ValueError, match="the same"):
-            there.copy_to_host(target)
+            one.copy_to_host(target)
     with pytest.raises(ValueError, match="same strides"):
-        cuda.to_device(A.reshape(10, 10)).copy_to_device(cuda.to_device(matrix))
-    cuda.to_device(A.reshape(10, 10)).copy_to_device(matrix)  # Numba copies it on the host first
-    cuda.to_device(A[:0]).copy_to_device(A[:0])  # nothing to do
+        square.copy_to_device(cuda.to_device(matrix))
+    square.copy_to_device(matrix)  # Numba copies it on the host first
 
 
 def test_what_a_program_asks_of_the_device_is_as_numbas() -> None:
     context, device = cuda.current_context(), cuda.get_current_device()
     free, total = context.get_memory_info()
     assert 0 < free <= total
-    assert device.MAX_BLOCK_DIM_Z == 64
     assert device.get_primary_context() is context
     context.deallocations.clear()
     context.reset()
@@ -243,19 +220,14 @@ def swap(a):
 
 @pytest.mark.simulated_cuda(order="reverse", checks=())
 def test_marker():
-    a = cuda.to_device(np.arange(2))
-    swap[1, 2](a)
+    swap[1, 2](cuda.to_device(np.arange(2)))
     assert swap.report.order == "reverse"
-
-def test_fixture(simulated_cuda):
-    with pytest.raises(Exception, match="race"):
-        swap[1, 2](cuda.to_device(np.arange(2)))
 
 @cuda.jit
 def sure(a):
     assert a[0] == 0
 
-def test_a_rewritten_assert(simulated_cuda):
+def test_a_fixture_and_a_rewritten_assert(simulated_cuda):
     with pytest.raises(Exception, match="with PYTEST_DONT_REWRITE in the docstring"):
         sure[1, 2](np.arange(2))
 
@@ -263,7 +235,6 @@ def test_a_rewritten_assert(simulated_cuda):
 def test_an_option_without_its_name():
     pass
 """
-
 UNUSED = """
 import sys
 
@@ -284,10 +255,8 @@ def run_pytest(folder: Path, text: str) -> str:
 @pytest.mark.rest
 def test_pytest_users_have_a_marker_and_a_fixture(tmp_path: Path) -> None:
     said = run_pytest(tmp_path, TESTS)
-    assert "3 passed, 1 error" in said, said
-    assert "the marker is simulated_cuda('reverse'); it takes options by name" in said, said
+    assert "2 passed, 1 error" in said, said
 
 
 def test_pytest_imports_nothing_of_ours_until_a_test_uses_it(tmp_path: Path) -> None:
-    said = run_pytest(tmp_path, UNUSED)
-    assert "1 passed" in said, said
+    assert "1 passed" in run_pytest(tmp_path, UNUSED)

@@ -1,4 +1,4 @@
-"""Which names of Numba are replaced, and for how long: never by an import."""
+"""Numba's names after simulate(): which are replaced, and for how long: never by an import."""
 
 import subprocess
 import sys
@@ -9,10 +9,10 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from numba import cuda
+from numba import cuda, float32
 
+from simt import SimtError, launch, simulate
 from simt import cuda as simt_cuda
-from simt import launch, simulate
 from simt.host import simulated
 from simt.private_names import PLACE, CUDADispatcher
 from simt.simulate import innermost
@@ -35,16 +35,12 @@ import os, pkgutil, signal, sys, warnings
 from contextlib import suppress
 from importlib import import_module
 
-import numba.cuda.dispatcher, numpy, pytest
-for other in ("IPython", "numba_cuda_mlir.cuda"):
-    with suppress(ImportError):
-        import_module(other)
+import numba.cuda.dispatcher, numpy
 numba.njit("int64(int64)")(lambda x: x)
-ROOTS = ("numba", "numba_cuda", "numba_cuda_mlir", "numpy", "IPython", "pytest", "builtins", "sys")
 
 def objects():
     for name, module in [*sys.modules.items()]:
-        if name.partition(".")[0] in (*ROOTS, "warnings", "linecache", "traceback", "inspect"):
+        if name.partition(".")[0] in ("numba", "numba_cuda", "numpy", "builtins", "linecache"):
             for key, value in [*vars(module).items()]:
                 yield (name, key), value
                 if isinstance(value, type) and value.__module__.startswith("numba"):
@@ -101,29 +97,19 @@ def entered(block: AbstractContextManager) -> AbstractContextManager:
     return block
 
 
-def test_blocks_may_end_in_any_order() -> None:
-    first = entered(simulate(trace=0))
-    second = entered(simulate(trace=1))
-    first.__exit__()
+@pytest.mark.parametrize("block", [simulate, simulated])
+def test_blocks_may_end_in_any_order(block: Callable) -> None:
+    """As they do in two threads."""
+    first, second = entered(block(trace=0)), entered(block(trace=1))
+    first.__exit__(None, None, None)
     assert replaced() == ALL
     assert innermost() == (None, {"trace": 1})
-    second.__exit__()
-    assert replaced() == NONE
-    with first:  # and one object may have two blocks
-        assert innermost() == (None, {"trace": 0})
-        assert replaced() == ALL
-    assert replaced() == NONE
-
-
-def test_blocks_of_a_whole_program_may_end_in_any_order() -> None:
-    """As they do in two threads."""
-    numbas = cuda.to_device
-    first, second = entered(simulated()), entered(simulated())
-    first.__exit__(None, None, None)
-    assert cuda.to_device is not numbas
     second.__exit__(None, None, None)
-    assert cuda.to_device is numbas
     assert replaced() == NONE
+    if block is simulate:  # one object may have two blocks
+        with first:
+            assert innermost() == (None, {"trace": 0})
+        assert replaced() == NONE
 
 
 def leading_zeros(out, n):
@@ -172,3 +158,47 @@ def test_the_successors_jit_is_replaced_as_long() -> None:
         kernel[1, 1](OUT, 2**20)
     assert OUT == 11
     assert successor.jit is before
+
+
+# kernel[grid, block](…) --------------------------------------------------------------------------
+
+
+@cuda.jit
+def reverse(out, a):
+    t = cuda.threadIdx.x
+    kept = cuda.shared.array(0, float32)
+    kept[t] = a[t]
+    cuda.syncthreads()
+    out[t] = kept[cuda.blockDim.x - 1 - t]
+
+
+A = np.arange(100, dtype=np.float32)
+
+
+def test_a_launch_in_brackets_runs_with_all_checks_and_leaves_its_report() -> None:
+    out = np.zeros_like(A)
+    with simulate():
+        reverse[(1,), (100,), 0, A.nbytes](out, A)
+        assert np.array_equal(out, A[::-1])
+        assert reverse.report.checks == ("memory", "init", "race", "sync")
+        assert not reverse.report.trace
+        with simulate(trace=0):
+            reverse[1, 100, 0, A.nbytes](out, A)
+        assert reverse.report.trace
+        with pytest.raises(SimtError, match=r"kept has no elements.*, 0, shared_bytes\]"):
+            reverse[1, 100](out, A)
+        assert reverse.report is None, "the report of an earlier launch would mislead"
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        ("blockspergrid", lambda: reverse(A, A)),
+        ("griddim", lambda: reverse[4.5, 32](A, A)),
+        ("no option 'tracing'; it has checks", lambda: simulate(tracing=0)),
+        ("no option 'shared_bytes'", lambda: simulate(shared_bytes=4)),
+    ],
+)
+def test_what_cuda_refuses_is_refused(words: str, call) -> None:
+    with simulate(), pytest.raises((TypeError, ValueError), match=words):
+        call()

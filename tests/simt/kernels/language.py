@@ -1,65 +1,61 @@
-"""Language that others' kernels use: loops over arrays, constants, half precision, all atomics."""
+"""Language that others' kernels use: loops over arrays, half precision, tuples, methods."""
 
-import operator
 from collections import namedtuple
 
 import numpy as np
-from numba import cuda, int32, uint32
+from numba import cuda, int32
 
 from tests.simt.kernels.example import example, fault, one_and_result
 
 WEIGHTS = np.array([[3, 1, 4], [1, 5, 9]], np.int32)
 
 
-def _numbers_and_none(rng):
-    return *one_and_result(8, 4)(rng), None
+def numbers_and_none(rng):
+    return *one_and_result((8, 3), 6)(rng), None
 
 
-@example(1, 32, _numbers_and_none, lambda a, out, missing: {1: _loops(a)})
+def looped(points, out, missing):
+    weighted = sum(i * (points[2 * i - 9] @ WEIGHTS[i - 5]) for i in (5, 6))
+    inner = (points[:, :2] % 3 != 1).sum()
+    return {1: [points.sum(axis=1).min(), inner, weighted, 83, 7, 0]}
+
+
+@example(1, 32, numbers_and_none, looped)
 @cuda.jit
-def loops_over_arrays(a, out, missing):
-    if cuda.threadIdx.x == 0:
-        for x in a:
-            out[0] += x
-        for i, (x, row) in enumerate(zip(a[1::2], WEIGHTS), 5):  # noqa: B905
-            for weight in row:
-                out[1] += i * x * weight
-        for x in a[::-3]:
+def loops_over_arrays_and_tuples(points, out, missing):
+    rows, columns = points.shape[-2:][::-1][:2][::-1]
+    if (cuda.laneid + 1) % cuda.warpsize == 0:
+        lowest = float("inf")
+        for x, y, z in points:
+            lowest = min(lowest, x + y + z)
+            for number in (x, y):
+                if number % 3 in [0, 2] and number not in [-1, -2]:
+                    out[1] += 1
+        out[0] = points.dtype.type(lowest)
+        for i, (row, weights) in enumerate(zip(points[1::2], WEIGHTS), 5):  # noqa: B905
+            for x, weight in zip(row, weights):  # noqa: B905
+                out[2] += i * x * weight
+        for step in [10, 1]:
+            out[3] += step * (rows if step == 10 else columns)
+        for x in points[::-3, 1]:
             if x in (10, 11):
                 break
         else:
-            out[2] = 7
-        assert out[2] == 7
-        out[3] = a[0] if missing is None and out is not None else 1
-
-
-def _loops(a):
-    weighted = sum(i * a[2 * i - 9] * WEIGHTS[i - 5].sum() for i in (5, 6))
-    return [a.sum(), weighted, 7, a[0]]
+            out[4] = 7
+        assert out[4] == 7
+        if missing is not None or not (rows, columns) or ():
+            out[5] = 2
 
 
 @cuda.jit(device=True)
-def changed_by(change, counts, number, value, size):
-    before = cuda.shared.array(size, int32)
-    before[cuda.threadIdx.x] = number
+def changed_by(change, counts, value):
     change(counts, 0, value)
-    return before[cuda.threadIdx.x]
 
 
-def sums(rng):
-    return np.full(1, 1000, np.int32), np.full(1, 0xFF00, np.uint32), np.zeros(32, np.int32)
-
-
-@example(2, 32, sums, lambda *args: {0: [1000 - 2 * 496], 1: [0xFFFF], 2: 2 * np.arange(32)})
+@example(2, 32, lambda rng: (np.full(1, 1000, np.int32),), lambda counts: {0: [1000 - 2 * 496]})
 @cuda.jit
-def atomics_as_arguments(difference, bits, out):
-    t = cuda.threadIdx.x
-    kept = changed_by(cuda.atomic.sub, difference, t, t, 32)
-    changed_by(cuda.atomic.or_, bits, t, uint32(t), 32)
-    cuda.atomic.or_(bits, 0, uint32(0xE0))
-    cuda.threadfence()
-    if cuda.blockIdx.x == 0:
-        out[t] = operator.add(kept, t)
+def an_atomic_operation_as_argument(counts):
+    changed_by(cuda.atomic.sub, counts, cuda.threadIdx.x)
 
 
 def halves(rng):
@@ -85,31 +81,6 @@ if hasattr(cuda, "ldca"):  # numba-cuda has cache hints, Numba itself doesn't
         cuda.stcg(out, t, cuda.ldca(a, t))
 
 
-def _as_others_write(points, out):
-    count, size = points.shape
-    inner = (points[:, :2] % 3 != 1).sum()
-    return {1: [points.sum(axis=1).min(), inner, 10 * count + size, 0]}
-
-
-@example(1, 32, one_and_result((8, 3), 4), _as_others_write)
-@cuda.jit
-def as_others_write(points, out):
-    lane = cuda.laneid
-    rows, columns = points.shape[-2:][::-1][:2][::-1]
-    if (lane + 1) % cuda.warpsize == 0:
-        lowest = float("inf")
-        for x, y, z in points:
-            lowest = min(lowest, x + y + z)
-            for number in (x, y):
-                if number % 3 in [0, 2] and number not in [-1, -2]:
-                    out[1] += 1
-        out[0] = points.dtype.type(lowest)
-        for step in [10, 1]:
-            out[2] += step * (rows if step == 10 else columns)
-        if not (rows, columns) or ():
-            out[3] = 2
-
-
 # Functions inside a kernel -----------------------------------------------------------------------
 
 
@@ -117,7 +88,7 @@ def inside(a, out):
     i = np.arange(128)
     t = i % 64
     turned = a.reshape(2, 64)[:, ::-1].ravel()
-    return {1: [i + 5 + 2, np.where(t > 9, i * 100, t + 1), np.where(t > 5, turned, a)]}
+    return {1: [i + 5 + 2, np.where(t > 9, i * 100, t + 1), turned]}
 
 
 @example(2, 64, one_and_result(128, (3, 128)), inside)
@@ -139,15 +110,13 @@ def functions_inside(a, out):
     else:
         out[1, i] = times(1)
 
-    def through_shared_memory(x):
+    def neighbour(x):
         tile = cuda.shared.array(64, int32)
         tile[t] = x
         cuda.syncthreads()
-        if t > 5:
-            return tile[63 - t]
-        return x
+        return tile[63 - t]
 
-    out[2, i] = through_shared_memory(a[i])
+    out[2, i] = neighbour(a[i])
 
 
 @fault(1, 64, one_and_result(64), "init")
@@ -190,7 +159,7 @@ def named_tuples_and_vectors(line, arrays, out):
     vector = cuda.float4(0, cuda.float32x2(a[i] + 1, UNIT.points), 7)
     other = cuda.float32x4(cuda.float3(1.5, line.points, more[0][i] - 1), UNIT.slope)
     chosen = other if i % 2 else vector
-    out[i, 0] = line.slope * a[i] + line.offset + more[1] + UNIT.offset
+    out[i, 0] = line.slope * a[i] + line.offset + more[1] + UNIT.offset + len(line) - 3
     out[i, 1], out[i, 2], out[i, 3] = chosen.y, chosen.z, vector.w
 
 
@@ -198,14 +167,13 @@ def named_tuples_and_vectors(line, arrays, out):
 
 
 def bytes_and_shorts(rng):
-    return rng.integers(0, 256, 64, np.uint8), np.arange(64, dtype=np.int16), np.zeros((5, 64))
+    return rng.integers(0, 256, 64, np.uint8), np.arange(64, dtype=np.int16), np.zeros((4, 64))
 
 
 def as_numpy_has_them(data, shorts, out):
     i = np.arange(64)
     halves = shorts.reshape(4, 2, 8)
-    by_four = data.view(np.uint32)
-    return {2: [by_four[i // 4], halves[3, 1, i % 8], halves[i // 32, 1, i % 8], i % 6, shorts[i]]}
+    return {2: [data.view(np.uint32)[i // 4], halves[i // 32, 1, i % 8], i % 6, shorts]}
 
 
 @example(2, 32, bytes_and_shorts, as_numpy_has_them)
@@ -214,15 +182,13 @@ def other_shapes_and_types(data, shorts, out):
     i = cuda.grid(1)
     out[0, i] = data[16:].view(np.uint32)[i // 4 - 4] if i > 15 else data.view(np.uint32)[i // 4]
     cube = shorts.reshape((4, -1, 8))
-    out[1, i] = cube[3, -1, i % 8]
-    out[2, i] = cube.reshape(8, 8)[2 * (i // 32) + 1, i % 8]
+    out[1, i] = cube.reshape(8, 8)[2 * (i // 32) + 1, i % 8]
     tile = cuda.shared.array((4, 8), int32)
-    flat = tile.reshape(32)
-    flat[cuda.threadIdx.x] = i
+    tile.reshape(32)[cuda.threadIdx.x] = i
     cuda.syncthreads()
-    out[3, i] = tile[cuda.threadIdx.x // 8, i % 8] % 6
+    out[2, i] = tile[cuda.threadIdx.x // 8, i % 8] % 6
     pair = shorts[2 * (i // 2) :]
-    out[4, i] = pair[:2].view(np.int32)[0] >> 16 * (i % 2) & 0xFFFF
+    out[3, i] = pair[:2].view(np.int32)[0] >> 16 * (i % 2) & 0xFFFF
 
 
 @fault(1, 32, bytes_and_shorts, "race")
