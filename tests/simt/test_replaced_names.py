@@ -194,7 +194,6 @@ def test_a_launch_in_brackets_runs_with_all_checks_and_leaves_its_report() -> No
     ("words", "call"),
     [
         ("blockspergrid", lambda: reverse(A, A)),
-        ("griddim", lambda: reverse[4.5, 32](A, A)),
         ("no option 'tracing'; it has checks", lambda: simulate(tracing=0)),
         ("no option 'shared_bytes'", lambda: simulate(shared_bytes=4)),
     ],

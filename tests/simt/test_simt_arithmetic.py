@@ -185,13 +185,15 @@ def test_a_float_out_of_range_becomes_the_same_integer_on_every_machine(name: st
 
 PAIRS = np.array([*product([*EDGES[::2], 0.007, 0.1, 12345.678], repeat=2)])
 WHOLE_PAIRS = np.array([(a, b) for a in [0, *HOSTILE] for b in HOSTILE])
+TYPES_OF_FLOATS = ("float32 float32", "float64 float64", "float64 float32")
+TYPES_OF_INTEGERS = ("int32 int64", "uint32 uint64", "int64 uint64")
+LARGER_AND_SMALLER = ("np.maximum", "np.minimum", "np.fmax", "np.fmin", "max", "min")
 OF_INTEGERS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Eq)
 
 
 @pytest.mark.needs("numba-cuda")
 @pytest.mark.parametrize(
-    "types",
-    ["float32 float32", "float64 float64", "int32 int64", "uint32 uint64", "int64 uint64"],
+    "types", [*TYPES_OF_FLOATS, "int32 int64", "uint32 uint64", "int64 uint64"]
 )
 def test_operators_compute_as_compiled_code_does(types: str) -> None:
     """In lanes, and where all lanes agree. divmod of uint64 and a signed integer goes through
@@ -202,7 +204,10 @@ def test_operators_compute_as_compiled_code_does(types: str) -> None:
         a, b = map(cast, pairs, map(np.dtype, types.split()))
     forms = [f"a[t] {sign} b[t]" for sign in ("/", "//", "%")]
     forms += ["divmod(a[t], b[t])[0]", "divmod(a[t], b[t])[1]"]
-    if not of_floats:
+    if of_floats:  # of 0 and -0, any is the larger
+        forms += [f"{name}(a[t], b[t]) + 0.0" for name in LARGER_AND_SMALLER]
+        forms += ["max(b[t], 1, a[t]) + 0.0", "min(b[t], 1, a[t]) + 0.0"]
+    else:
         a, b = a[b != 0], b[b != 0]
         forms += [f"a[t] {sign} b[t]" for sign in ("+", "-", "*", "==")]
         forms += ["a[t] << (b[t] & 63)", "a[t] >> (b[t] & 63)"]
@@ -235,17 +240,6 @@ def test_bits_are_counted_and_turned_as_in_compiled_code(name: str) -> None:
     functions = ("popc", "ffs", "clz", "brev")[: 4 if "u" in name else 2]
     places = {f"out[t] = cuda.{f}(a[t])": np.zeros(14, np.int64) for f in functions}
     assert_same_bits(places, a=edges_of(name))
-
-
-@pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize("types", ["float32 float32", "float64 float32", "int32 float32"])
-def test_the_larger_and_the_smaller_are_those_of_compiled_code(types: str) -> None:
-    with np.errstate(over="ignore"):
-        a, b = map(cast, PAIRS.T, map(np.dtype, types.split()))
-    functions = ("np.maximum", "np.minimum", "np.fmax", "np.fmin", "max", "min")
-    lines = {f"out[t] = {name}(a[t], b[t]) + 0.0": np.zeros(len(a)) for name in functions}
-    lines |= {f"out[t] = {name}(b[t], 1, a[t]) + 0.0": np.zeros(len(a)) for name in functions[4:]}
-    assert_same_bits(lines, a=a, b=b)  # of 0 and -0, any is the larger
 
 
 @pytest.mark.needs("numba-cuda")

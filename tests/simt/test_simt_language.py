@@ -140,27 +140,6 @@ def test_what_is_refused_is_named(text: str) -> None:
         launch(one, 1, 32, np.zeros(1), *(np.zeros(4, item) for item in items))
 
 
-def test_a_function_inside_knows_the_constants_and_types_around_it() -> None:
-    body = """
-        sizes = SIZES
-        last = -1
-        kind = np.int8
-        get = item
-
-        def f(x):
-            own = cuda.local.array(sizes, a.dtype)
-            own[1, last] = x / 3
-            return own[1, 2] + kind(x * 100) + get(a, x)
-
-        never_called = lambda j: last + N + j
-        out[t] = f(t)
-    """
-    out, a = np.zeros(8), np.arange(8, dtype=np.float32) * 1000
-    launch(kernel("out, a", body, SIZES=(2, 3)), 1, 8, out, a)
-    thirds = (np.arange(8) / 3).astype(np.float32)
-    np.testing.assert_array_equal(out, thirds + (np.arange(8) * 100).astype(np.int8) + a)
-
-
 def test_arrays_in_a_tuple_are_written_and_restored_like_others() -> None:
     """The first run falls back, because its thread blocks race."""
     text = "arrays[0][t] += 1\nif cuda.blockIdx.x:\n    arrays[1][0] = t"

@@ -8,10 +8,10 @@ from numba import cuda
 from numba.cuda.random import create_xoroshiro128p_states, xoroshiro128p_uniform_float32
 from numba.np.numpy_support import from_dtype
 
-from simt import SimtError, Unsupported, global_traffic, launch, simulated
+from simt import SimtError, Unsupported, launch, simulated
 from simt import cuda as our_cuda
 from tests.simt.helpers import kernel
-from tests.simt.kernels.records import BALL, PACKED, balls
+from tests.simt.kernels.records import BALL, balls
 
 # The same fields with and without gaps, and some that share bytes
 LAYOUTS = [
@@ -65,11 +65,9 @@ def test_a_field_in_a_part_of_an_array_is_numpys(dtype: np.dtype, step: int) -> 
 def test_a_record_is_passed_by_reference(kind: type) -> None:
     array = balls(np.random.default_rng(0), 3)
     before, record = array.copy(), array.view(kind)[1]
-    body = "r.x = 2.5\nr['hits'] -= 1\nr['v'][1] = r.x + a[0]"
-    launch(kernel("r, a", body), 1, 1, record, np.ones(1))
-    assert (record["x"], record["hits"], record["v"][1]) == (2.5, before["hits"][1] - 1, 3.5)
-    np.testing.assert_array_equal(array[["alive", "box"]], before[["alive", "box"]])
-    np.testing.assert_array_equal(array[::2], before[::2])
+    launch(kernel("r", "r.x = 2.5\nr['hits'] -= 1\nr['v'][1] = r.x + 1"), 1, 1, record)
+    before["x"][1], before["hits"][1], before["v"][1, 1] = 2.5, before["hits"][1] - 1, 3.5
+    np.testing.assert_array_equal(array, before)
 
 
 def test_a_signature_may_have_records() -> None:
@@ -78,23 +76,6 @@ def test_a_signature_may_have_records() -> None:
         change = cuda.jit((record[:], record))(kernel("a, r", "a[t] = r").py_func)
         change[1, 2](a, a[3])
     assert a["x"][0] == a["x"][1] == a["x"][3]
-
-
-def test_packed_records_are_copied_too() -> None:
-    a = np.frombuffer(np.random.default_rng(0).bytes(32 * PACKED.itemsize), PACKED)
-    b = np.zeros(32, PACKED)
-    launch(kernel("b, a", "b[31 - t] = a[t]"), 1, 32, b, a)
-    assert b.tobytes() == a[::-1].tobytes()
-
-
-def test_traffic_counts_the_bytes_of_a_field() -> None:
-    """A BALL has 40 bytes, so 32 of them lie in 40 sectors, and each x in a sector of its own."""
-    body = "r = a[t]\nout[t] = r.x"
-    trace = launch(kernel("out, a", body), 1, 32, np.zeros(32), np.zeros(32, BALL), trace=0).trace
-    table = global_traffic(trace)
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    costs = {row["expression"]: (row["sectors"], row["ideal sectors"]) for row in rows}
-    assert costs == {"r.x": (32, 4), "out[t]": (8, 8)}, "a reference itself reads nothing"
 
 
 def test_records_and_numbers_share_the_dynamic_memory_of_each_thread_block() -> None:

@@ -7,6 +7,7 @@ from numba import cuda, int32
 
 from tests.simt.kernels.example import example, fault, one_and_result
 
+SIZES = (2, 3)
 WEIGHTS = np.array([[3, 1, 4], [1, 5, 9]], np.int32)
 
 
@@ -87,7 +88,7 @@ if hasattr(cuda, "ldca"):  # numba-cuda has cache hints, Numba itself doesn't
 def inside(a, out):
     i = np.arange(128)
     t = i % 64
-    turned = a.reshape(2, 64)[:, ::-1].ravel()
+    turned = a.reshape(2, 64)[:, ::-1].ravel() // 2 + (10 * i).astype(np.int8)
     return {1: [i + 5 + 2, np.where(t > 9, i * 100, t + 1), turned]}
 
 
@@ -96,6 +97,9 @@ def inside(a, out):
 def functions_inside(a, out):
     t, i = cuda.threadIdx.x, cuda.grid(1)
     n = 3
+    last = -1
+    sizes = SIZES
+    kind = np.int8
 
     def plus(x, y=2):
         return x + n + y
@@ -111,11 +115,13 @@ def functions_inside(a, out):
         out[1, i] = times(1)
 
     def neighbour(x):
-        tile = cuda.shared.array(64, int32)
+        tile, own = cuda.shared.array(64, int32), cuda.local.array(sizes, a.dtype)
         tile[t] = x
         cuda.syncthreads()
-        return tile[63 - t]
+        own[1, last] = tile[63 - t] / 2
+        return own[1, 2] + kind(10 * i)
 
+    never_called = lambda j: last + SIZES + j  # noqa: E731, F841
     out[2, i] = neighbour(a[i])
 
 
