@@ -9,13 +9,14 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from numba import cuda, float32
+from numba import cuda
 
 from simt import SimtError, launch, simulate
 from simt import cuda as simt_cuda
 from simt.host import simulated
 from simt.private_names import PLACE, CUDADispatcher
 from simt.simulate import innermost
+from tests.simt.helpers import kernel
 
 NUMBAS = [(cuda, "jit"), (CUDADispatcher, "configure"), (CUDADispatcher, "forall")]
 ORIGINALS = {(where, name): getattr(where, name) for where, name in NUMBAS}
@@ -119,10 +120,10 @@ def leading_zeros(out, n):
 
 def test_a_kernel_with_a_signature_is_defined_in_a_block_and_launched_anywhere() -> None:
     with simulate():
-        kernel = cuda.jit(SIGNATURE)(leading_zeros)
-        kernel[1, 1](OUT, 2**20)
+        signed = cuda.jit(SIGNATURE)(leading_zeros)
+        signed[1, 1](OUT, 2**20)
         assert OUT == 11
-    launch(kernel, 1, 1, OUT, 2**21)
+    launch(signed, 1, 1, OUT, 2**21)
     assert OUT == 10
     launch(leading_zeros, 1, 1, OUT, 2**20)  # a plain function has no signature
     assert OUT == 43
@@ -132,8 +133,7 @@ def test_a_kernel_with_a_signature_is_defined_in_a_block_and_launched_anywhere()
 
 
 @pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize("listed", [False, True])
-def test_signatures_that_numba_compiled_before_simulate_count(listed: bool) -> None:
+def test_signatures_that_numba_compiled_before_simulate_count() -> None:
     """Where there is a GPU; here Numba is only told so."""
     device = SimpleNamespace(compute_capability=(9, 0))
     context = SimpleNamespace(device=device)
@@ -142,20 +142,19 @@ def test_signatures_that_numba_compiled_before_simulate_count(listed: bool) -> N
         mock.patch("numba.cuda.cudadrv.devices.get_context", return_value=context),
         mock.patch("numba.cuda.dispatcher._Kernel.bind"),
     ):
-        kernel = cuda.jit([SIGNATURE] if listed else SIGNATURE)(leading_zeros)
+        signed = cuda.jit([SIGNATURE])(leading_zeros)
     with simulate():
-        kernel[1, 1](OUT, 2**20)
+        signed[1, 1](OUT, 2**20)
     assert OUT == 11
     with pytest.raises(TypeError, match="its signature"):
-        launch(kernel, 1, 1, np.zeros(1, np.float32), 1)
+        launch(signed, 1, 1, np.zeros(1, np.float32), 1)
 
 
 def test_the_successors_jit_is_replaced_as_long() -> None:
     successor = pytest.importorskip("numba_cuda_mlir.cuda")
     before = successor.jit
     with simulate():
-        kernel = successor.jit(SIGNATURE)(leading_zeros)
-        kernel[1, 1](OUT, 2**20)
+        successor.jit(SIGNATURE)(leading_zeros)[1, 1](OUT, 2**20)
     assert OUT == 11
     assert successor.jit is before
 
@@ -163,37 +162,26 @@ def test_the_successors_jit_is_replaced_as_long() -> None:
 # kernel[grid, block](…) --------------------------------------------------------------------------
 
 
-@cuda.jit
-def reverse(out, a):
-    t = cuda.threadIdx.x
-    kept = cuda.shared.array(0, float32)
-    kept[t] = a[t]
-    cuda.syncthreads()
-    out[t] = kept[cuda.blockDim.x - 1 - t]
-
-
-A = np.arange(100, dtype=np.float32)
-
-
 def test_a_launch_in_brackets_runs_with_all_checks_and_leaves_its_report() -> None:
-    out = np.zeros_like(A)
+    ours, empty = cuda.jit(leading_zeros), kernel("", "cuda.shared.array(0, float32)[0] = 1")
     with simulate():
-        reverse[(1,), (100,), 0, A.nbytes](out, A)
-        assert np.array_equal(out, A[::-1])
-        assert reverse.report.checks == ("memory", "init", "race", "sync")
-        assert not reverse.report.trace
+        ours[1, 1](OUT, 2**20)
+        assert ours.report.checks == ("memory", "init", "race", "sync")
+        assert not ours.report.trace
         with simulate(trace=0):
-            reverse[1, 100, 0, A.nbytes](out, A)
-        assert reverse.report.trace
-        with pytest.raises(SimtError, match=r"kept has no elements.*, 0, shared_bytes\]"):
-            reverse[1, 100](out, A)
-        assert reverse.report is None, "the report of an earlier launch would mislead"
+            ours[(1,), (1,)](OUT, 2**20)
+        assert ours.report.trace
+        with pytest.raises(SimtError, match="race"):
+            ours[1, 2](OUT, 2**20)
+        assert ours.report is None, "the report of an earlier launch would mislead"
+        with pytest.raises(SimtError, match=r" has no elements.*, 0, shared_bytes\]"):
+            empty[1, 1]()
 
 
 @pytest.mark.parametrize(
     ("words", "call"),
     [
-        ("blockspergrid", lambda: reverse(A, A)),
+        ("blockspergrid", lambda: cuda.jit(leading_zeros)(OUT, 5)),
         ("no option 'tracing'; it has checks", lambda: simulate(tracing=0)),
         ("no option 'shared_bytes'", lambda: simulate(shared_bytes=4)),
     ],
