@@ -47,78 +47,55 @@ REFUSED = {
     "for i in range(5, t, t): out[0] = i": "thread 0 of .* a step of 0",
     # raise
     "raise": "raise",
-    **{
-        f"raise ValueError({text})": "takes constants alone, and none by name"
-        for text in ("t", "*out", "why=1")
-    },
-    "raise Odd(1)": "missing 1 required positional argument: 'table'",
-    "if out[0]:\n    raise ValueError(nothing)": "nothing is not defined",
+    "raise ValueError(t)": "takes constants alone, and none by name",
+    "raise ValueError(why=1)": "takes constants alone, and none by name",
     # reshape and view
     "out[0] = a[::2].reshape(2)[0]": "needs a contiguous array",
-    "out[0] = a[t:].reshape(2)[0]": "of one shape in all lanes",
     "out[0] = cuda.local.array(4, np.int32).view(np.int64)[0]": "view on a local array",
-    "out[0] = a.reshape(0, -1)[0, 0]": "can't become",
     "out[0] = a.reshape(t)[0]": "takes whole numbers",
     "out[0] = t.reshape(1)[0]": "only an array has reshape",
     "out[0] = a[1:].view(np.int64)[0]": "begins or ends inside an item of int64",
-    "out[0] = a[:3].view(np.int64)[0]": "begins or ends inside an item of int64",
     "out[0] = a[0].view(np.int64)": "int32 has 4 bytes",
-    "out[0] = a.view(np.int64, 3)[0]": r"takes \(dtype\)",
     # methods, attributes and arguments
     "out[0] = a.nothing()": r"does not know a.nothing\(\)",
     "out[0] = t.shape[0]": "only an array has .shape",
     "out[0] = a.dtype(1)": "does not know a.dtype",
     "out[0] = tuple(a)[0]": r"knows tuple\(...\) of a tuple",
     "out[0] = cuda.float2(1, 2, 3).x": "takes 2 numbers, not 3",
-    "out[0] = cuda.float3(cuda.int2(1, 2), 3, 4).x": "is not a number",
     "t.sync()": r"only cuda.cg.this_grid\(\) has sync",
     "out[t:] = cuda.cg.this_grid()": "the grid is not a number",
-    "cuda.atomic.compare_and_swap(a, 0, 1, 2)": r"takes \(array, expected, value\)",
     "out[0] = LANE": "cuda.laneid",
     "out[0] = cuda.local.array(4, np.int32, 16, 2)[0]": "shape, dtype and an alignment",
     "for i, x in enumerate(a, start=1): out[0] = i": "only device functions take .* by name",
-    "out[0] = float('one')": "'one'",
-    "out[0] = len([1, 2])": "does not know a list",
     "x = a.shape[t:]": "only a slice between constants",
     "x, y, z = a": "needs 3 values",
-    "if not a: out[0] = 1": "the array a is not a number",
     "out[0] = cuda.fp16.hsin(t, t)": "2 numbers, not 1",
     "out[0] = np.exp(t)": "write math.exp",
     "out[0] = np.sin(t, out)": "2 numbers, and takes 1",
-    "x = np.empty(10, np.int64)": "does not know np.empty",
     "out[0] = np.maximum(np.float16(t), 1)": "not for float16",
     # what can be stored
     "a[:] = a[::-1]": "to copy an array takes a loop",
-    "a[0] = 1, 2": "only a number can be stored",
     "a[:2] = 1, 2, 3": r"a\[:\] has 2 items, and the tuple 3",
     "a[:2] = 1, 2.5": "only if its numbers have one type",
     # functions inside
     "def f(x): return x\nout[t] = f(x=t)": "ignores names of arguments",
     "if t:\n  def f(): return 1\nelse:\n  def f(): return 2": "defined more than once",
-    "def f(x):\n    return (lambda y: y)(x)": "a function inside f",
     "def f(x, y=t): return x": "a default of f that isn't a constant",
-    "def f(): return 1\ndef g(): return f()\nout[t] = g()": r"does not know f\(\)",
     "def f(): return 1\ng = f": "can only be called",
     "n = 1\ndef f():\n    nonlocal n\n    n = 2\nf()": "does not know `nonlocal`",
     "def f():\n    s = cuda.local.array(M, np.int32)\nM = 4\nf()": "does not know M, the shape",
     "def f(j): return a[j]": "uses the variable a, but is never called",
-    "M = t\ndef f():\n    s = cuda.local.array(M, np.int32)\nf()": "does not know M, the shape",
-    "def f(a):\n    s = cuda.local.array(2, a.dtype)\nf(out)": "does not know a.dtype, the dtype",
-    "def f():\n    N = 4\nf()\ns = cuda.local.array(M, np.int32)": "M is not defined",
 }
-PARTS = ("out[0] = v[t]", "w = v[:1]", "x, y = v", "w = tuple(v)", "for e in v: out[0] = e")
-PARTS += ("out[:2] = v", "if t in v: out[0] = 1", "out[0] = a.reshape(2, 2)[v]")
+PARTS = ("out[0] = v[t]", "w = tuple(v)", "for e in v: out[0] = e", "out[:2] = v")
 REFUSED |= {f"v = cuda.int2(1, t)\n{text}": "cuda.int32x2 isn't a tuple" for text in PARTS}
 # Complex numbers and records: z, b, p (packed) and c (with a text)
 REFUSED |= {
     "if t == 0: out[0] = z[0]": "a complex64 can't become float64",
     "out[0] = z[0] < 2": "complex numbers have no such operator: complex64, int64",
     "z[0] = z[0] & 1": "bit operations need integers",
-    "z[0] = max(z[0], z[1])": "complex numbers have no such operator",
     "z[0] = cuda.selp(t < 1, z[0], z[1])": "selp doesn't take complex numbers",
     "z[0] = cuda.shfl_sync(-1, z[0], 0)": "shfl_sync moves int32",
     "cuda.atomic.add(z, 0, 1)": "atomic.add has no form for complex64",
-    "z[0] = out[z[0]]": "an index of out must be an integer, not complex64",
     "print(z[0])": "Numba doesn't print complex numbers",
     "out[0] = b[0].y": r"b\[0\] has no field 'y'; it has alive, x, hits, v, box",
     "out[0] = b.y[0]": "does not know the attribute .y",
@@ -127,7 +104,6 @@ REFUSED |= {
     "b[0] = p[0]": r"b\[0\] can only be assigned a copy of the same type and shape",
     "b[:] = b[0]": "stores one record or field at a time",
     "out[0] = b[0][0, 1]": r"b\[0\] has 0 dimensions, the index has 2",
-    "cuda.atomic.add(b[0].x, 0, 1)": r"b\[0\].x is not an array",
     "out[0] = c[0].text": r"the field text of c\[0\] holds |S3, not a number",
 }
 
