@@ -31,6 +31,7 @@ from simt.arithmetic import (
 from simt.intrinsics import ATOMIC_TYPES, ATOMICS
 from simt.ptx import run_ptx
 from tests.simt.differential import compare
+from tests.simt.helpers import kernel
 from tests.simt.kernels.example import from_text
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -131,7 +132,7 @@ EDGES += [
 ]
 EDGES += [np.nextafter(2.0**n, 0) for n in (31, 32, 63, 64)]
 EDGES = np.array([*EDGES, *(-number for number in EDGES)])
-NAMES = {name: getattr(numba_types, name) for name in (*INTEGERS, "float32")}
+NAMES = {name: getattr(numba_types, name) for name in (*INTEGERS, "float32", "complex64")}
 
 
 def assert_same_bits(lines: dict[str, np.ndarray], rtol: float = 0, **arrays: np.ndarray) -> None:
@@ -147,8 +148,10 @@ def assert_same_bits(lines: dict[str, np.ndarray], rtol: float = 0, **arrays: np
     launch(one, *where, *simulated, *arrays.values(), checks=())
     run_ptx(one, *where, *compiled, *arrays.values(), checks=())
     for line, ours, theirs in zip(lines, simulated, compiled, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol, err_msg=line)  # NaN is equal to NaN
-        np.testing.assert_array_equal(np.signbit(ours), np.signbit(theirs), line)
+        for part in (np.real, np.imag):  # NaN is equal to NaN
+            a, b = part(ours), part(theirs)
+            np.testing.assert_allclose(a, b, rtol, 1e-30 * rtol, err_msg=line)
+            assert rtol or (np.signbit(a) == np.signbit(b)).all(), line
 
 
 def edges_of(name: str) -> np.ndarray:
@@ -270,3 +273,84 @@ def test_random_expressions_have_the_bits_of_compiled_code_and_of_the_cpu() -> N
     assert sum(outcomes[name] for name in outcomes if "CPU" not in name) == 60
     assert outcomes["the same bits"] > 40
     assert not any("differs" in name for name in outcomes)
+
+
+# Complex numbers -----------------------------------------------------------------------------
+
+INF, NAN = float("inf"), float("nan")
+EXTREMES = [1, 1e-30j, 3e30 + 1e-30j, complex(INF, 1), complex(2, -INF), -0.0 - 2j, complex(NAN)]
+FORMS = "a[t] + b[t]", "a[t] * b[t]", "a[t] / b[t]", "abs(a[t]) - b[t]"
+OF_COMPLEX = (
+    *("-a[t] + a[t].real", "a[t].conjugate() * 2j", "a[t].imag * t.real + t.imag", "a[t] == b[t]"),
+    *("complex(t, a[t].real)", "complex(a[t].imag)", "complex64(b[t])", "t + a[t] / (1 + t)"),
+    *("a[t] if t % 3 else b[t]", "1 if a[t] * (t % 3) else 2", "a[t] ** b[t]"),
+)
+
+
+def places(forms: tuple[str, ...], count: int) -> dict[str, np.ndarray]:
+    return {f"out[t] = {form}": np.zeros(count, np.complex128) for form in forms}
+
+
+@pytest.mark.needs("numba-cuda")
+@pytest.mark.parametrize("dtypes", [("c8", "c8"), ("c16", "c16"), ("c8", "f8"), ("i2", "c8")])
+def test_complex_numbers_are_those_of_compiled_code(dtypes: tuple[str, str]) -> None:
+    numbers = [1, 2, -3, 300] if "i2" in dtypes else EXTREMES
+    columns = np.array([*product(numbers, repeat=2)]).T
+    a, b = (np.real(c) if dtype[0] != "c" else c for c, dtype in zip(columns, dtypes, strict=True))
+    a, b = a.astype(dtypes[0]), np.where(b == 0, 1, b).astype(dtypes[1])
+    with np.errstate(all="ignore"):
+        assert_same_bits(places(FORMS, len(a)), 1e-5, a=a, b=b)
+
+
+@pytest.mark.needs("numba-cuda")
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_powers_parts_and_choices_of_complex_numbers_are_those_of_compiled_code(
+    dtype: type,
+) -> None:
+    numbers = [1, 2j, -3 + 0.5j, 0.1 - 4j, -1, 0]
+    powers = [0, 1, 2, -1, 0.5, 2 - 1j, 1j, -1.5 + 0.25j]
+    a, b = np.array([*product(numbers, powers)]).T.astype(dtype)
+    with np.errstate(all="ignore"):
+        assert_same_bits(places(OF_COMPLEX, len(a)), 1e-5, a=a, b=b)
+
+
+def test_complex_products_are_rounded_part_by_part_on_every_processor() -> None:
+    """Fused, as NumPy computes arrays on some, the real part of the square wouldn't be 0."""
+    z = ((np.arange(32) + 0.1) / 7 * (1 + 1j)).astype(np.complex64)
+    out = np.ones(32, np.complex64)
+    launch(kernel("z, out", "out[t] = z[t] * z[t]"), 1, 32, z, out)
+    assert not out.real.any()
+    assert (out.imag == 2 * z.real * z.imag).all()
+
+
+def test_arguments_variables_and_memory_hold_complex_numbers() -> None:
+    body = """
+        s = cuda.shared.array(32, complex64)
+        own = cuda.local.array(2, np.complex128)
+        z = 0
+        if t % 2:
+            z = c
+        s[t] = z * d + e[0]
+        cuda.syncthreads()
+        own[1] = s[31 - t]
+        own[1] /= e[1]
+        out[t] += own[1]
+    """
+    out = np.full(32, 1j, np.complex64)
+    one = kernel("out, c, d, e", body, complex64=NAMES["complex64"])
+    arguments = out, 2j, np.complex64(1 - 1j), (1, 0.5)
+    report = launch(one, 1, 32, *arguments, watch="end", names="z", trace=0, float64=True)
+    odd = np.arange(31, -1, -1) % 2
+    np.testing.assert_array_equal(out, 1j + (odd * (2j * (1 - 1j)) + 1) / 0.5)
+    np.testing.assert_array_equal(report.snapshots[0]["z"], np.arange(32) % 2 * 2j)
+    assert report.trace.only(kind="float64").num_instructions == 4
+
+
+def test_only_a_lane_that_divides_by_zero_is_named() -> None:
+    divided = kernel("a, b", "if t > 2:\n    a[t] = a[t] / b[t]")
+    a, b = np.ones(32, np.complex64), np.zeros(32, np.complex64)
+    with pytest.raises(ZeroDivisionError, match=r"thread 3 .* complex number by zero"):
+        launch(divided, 1, 32, a, b)
+    b[3:] = 2j
+    launch(divided, 1, 32, a, b)
+    assert a.tolist() == [1] * 3 + [-0.5j] * 29
