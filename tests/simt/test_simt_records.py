@@ -5,7 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 from numba import cuda
-from numba.cuda.random import create_xoroshiro128p_states, xoroshiro128p_uniform_float32
+from numba.cuda.random import (
+    create_xoroshiro128p_states,
+    xoroshiro128p_next,
+    xoroshiro128p_uniform_float32,
+)
 from numba.np.numpy_support import from_dtype
 
 from simt import SimtError, Unsupported, launch, simulated
@@ -110,14 +114,17 @@ def test_fields_of_two_layouts_are_not_one_variable() -> None:
 # Random numbers ------------------------------------------------------------------------------
 
 
-def test_states_can_be_made_without_a_gpu() -> None:
-    draw, out = kernel("s, out", "out[t] = of(s, t)", of=xoroshiro128p_uniform_float32), np.zeros(8)
+def test_random_numbers_are_numbas_without_a_gpu() -> None:
     with simulated():
-        made = create_xoroshiro128p_states(8, seed=3, subsequence_start=1)
-    ours = our_cuda.random.create_xoroshiro128p_states(8, seed=3, subsequence_start=1)
-    np.testing.assert_array_equal(ours.copy_to_host(), made.copy_to_host())
-    launch(draw, 1, 8, ours, out)
-    assert len({*out}) == 8
+        made = create_xoroshiro128p_states(8, seed=3, subsequence_start=1).copy_to_host()
+    states = our_cuda.random.create_xoroshiro128p_states(8, seed=3, subsequence_start=1)
+    np.testing.assert_array_equal(states.copy_to_host(), made)
+    raw, out = np.zeros(8, np.uint64), np.zeros(8)
+    body = "raw[t] = next(s, t)\nout[t] = uniform(s, t)"
+    names = {"next": xoroshiro128p_next, "uniform": xoroshiro128p_uniform_float32}
+    launch(kernel("s, raw, out", body, **names), 1, 8, states, raw, out)
+    assert raw.tolist() == [xoroshiro128p_next(made, i) for i in range(8)]  # on the CPU
+    assert out.tolist() == [xoroshiro128p_uniform_float32(made, i) for i in range(8)]
 
 
 def test_an_array_without_dimensions_is_not_a_record() -> None:

@@ -1,12 +1,7 @@
-"""Records: fields of each item, arrays inside items, copies, and generators of random numbers."""
+"""Records: fields of each item, arrays inside items, and copies."""
 
 import numpy as np
 from numba import cuda
-from numba.cuda.random import (
-    xoroshiro128p_dtype,
-    xoroshiro128p_next,
-    xoroshiro128p_uniform_float32,
-)
 
 from tests.simt.kernels.example import example, fault
 
@@ -65,28 +60,6 @@ def records_are_copied_through_shared_and_local_memory(a, out):
     own[0].hits = 7
     own[1] = tile[31 - t]
     out[i] = np.float64(own[1].x) + own[1].v[1] + own[1].box.high + own[0].hits
-
-
-# Random numbers ------------------------------------------------------------------------------
-
-
-def drawn(s: np.ndarray, raw: np.ndarray, out: np.ndarray) -> dict[int, object]:
-    """Numba's own functions, compiled for the CPU."""
-    first = [xoroshiro128p_next(s, i) for i in range(32)]
-    return {1: first, 2: [xoroshiro128p_uniform_float32(s, i) for i in range(32)]}
-
-
-def states(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    made = np.frombuffer(bytearray(rng.bytes(512)), xoroshiro128p_dtype)
-    return made, np.zeros(32, np.uint64), np.zeros(32)
-
-
-@example(1, 32, states, drawn)
-@cuda.jit
-def random_numbers_of_each_thread(s, raw, out):
-    i = cuda.threadIdx.x
-    raw[i] = xoroshiro128p_next(s, i)
-    out[i] = xoroshiro128p_uniform_float32(s, i)
 
 
 # Faults --------------------------------------------------------------------------------------
