@@ -8,11 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numba import cuda as numba_cuda
 
 from simt import SimtError, cuda
-from simt.device_array import DeviceArray
-from simt.host import HOST
 
 A = np.arange(100, dtype=np.float32)
 
@@ -29,10 +26,6 @@ def add(a, number):
     i = cuda.grid(1)
     if i < a.size:
         a[i] += number
-
-
-def test_every_name_of_the_host_is_numbas() -> None:
-    assert {name for name in HOST if not hasattr(numba_cuda, name)} == set()
 
 
 def test_arrays_are_made_copied_and_split_in_the_order_of_a_stream() -> None:
@@ -89,16 +82,6 @@ def test_what_a_device_array_cannot_do_is_named(expression: str) -> None:
     there, errors = cuda.to_device(A), (AttributeError, NotImplementedError, TypeError, ValueError)
     with pytest.raises(errors, match=re.escape(NOT_THERE[expression])):
         eval(expression, {"there": there, "np": np, "cuda": cuda, "A": A})
-
-
-@pytest.mark.needs("numba-cuda")
-def test_a_device_array_has_what_numbas_has() -> None:
-    from numba.cuda.cudadrv.devicearray import DeviceNDArray
-
-    theirs = {name for name in dir(DeviceNDArray) if not name.startswith("_")}
-    theirs |= {"alloc_size", "dtype", "ndim", "shape", "size", "strides"}  # of each object
-    assert {name for name in dir(DeviceArray) if not name.startswith("_")} <= theirs
-    assert theirs - set(dir(DeviceArray)) == {"as_cuda_arg", "get_ipc_handle"}
 
 
 def test_parts_and_views_of_a_device_array_share_its_numbers() -> None:

@@ -326,15 +326,12 @@ def test_complex_products_are_rounded_part_by_part_on_every_processor() -> None:
 def test_arguments_variables_and_memory_hold_complex_numbers() -> None:
     body = """
         s = cuda.shared.array(32, complex64)
-        own = cuda.local.array(2, np.complex128)
         z = 0
         if t % 2:
             z = c
         s[t] = z * d + e[0]
         cuda.syncthreads()
-        own[1] = s[31 - t]
-        own[1] /= e[1]
-        out[t] += own[1]
+        out[t] += s[31 - t] / e[1]
     """
     out = np.full(32, 1j, np.complex64)
     one = kernel("out, c, d, e", body, complex64=NAMES["complex64"])

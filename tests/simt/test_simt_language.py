@@ -56,6 +56,7 @@ REFUSED = {
     "out[0] = t.reshape(1)[0]": "only an array has reshape",
     "out[0] = a[1:].view(np.int64)[0]": "begins or ends inside an item of int64",
     "out[0] = a[0].view(np.int64)": "int32 has 4 bytes",
+    "out[0] = a.view(np.int64, 3)[0]": r"takes \(dtype\)",
     # methods, attributes and arguments
     "out[0] = a.nothing()": r"does not know a.nothing\(\)",
     "out[0] = t.shape[0]": "only an array has .shape",
@@ -92,6 +93,7 @@ REFUSED |= {f"v = cuda.int2(1, t)\n{text}": "cuda.int32x2 isn't a tuple" for tex
 REFUSED |= {
     "if t == 0: out[0] = z[0]": "a complex64 can't become float64",
     "out[0] = z[0] < 2": "complex numbers have no such operator: complex64, int64",
+    "out[0] = z.real[0]": "does not know the attribute .real",
     "z[0] = z[0] & 1": "bit operations need integers",
     "z[0] = cuda.selp(t < 1, z[0], z[1])": "selp doesn't take complex numbers",
     "z[0] = cuda.shfl_sync(-1, z[0], 0)": "shfl_sync moves int32",

@@ -45,13 +45,11 @@ half, matmul = cuda.vectorize(SIGNATURES)(plus_half), cuda.guvectorize(MATRICES,
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize(
-    "shapes", [((1000,), (1000,)), ((4, 5, 3), (4, 1, 3)), ((7, 1), (1, 9)), ((3, 4), (1,))]
-)
+@pytest.mark.parametrize("shape", [(1000,), (4, 1, 3), (4, 5, 1), (1,)])
 def test_a_ufunc_broadcasts_and_takes_the_signature_of_its_arrays(
-    shapes: tuple, dtype: type
+    shape: tuple[int, ...], dtype: type
 ) -> None:
-    a, b = (numbers(shape, dtype) for shape in shapes)
+    a, b = numbers(shape, dtype), numbers((4, 1, 3) if len(shape) == 3 else (1000,), dtype)
     expected = (a + b / 2).astype(dtype)
     out = cuda.device_array(expected.shape, dtype)
     assert_same(half(a, b), expected, np.ndarray)
