@@ -49,6 +49,7 @@ REFUSED = {
     "raise": "raise",
     "raise ValueError(t)": "takes constants alone, and none by name",
     "raise ValueError(why=1)": "takes constants alone, and none by name",
+    "raise Odd(1)": "missing 1 required positional argument: 'table'",
     # reshape and view
     "out[0] = a[::2].reshape(2)[0]": "needs a contiguous array",
     "out[0] = cuda.local.array(4, np.int32).view(np.int64)[0]": "view on a local array",
@@ -78,7 +79,9 @@ REFUSED = {
     "a[:] = a[::-1]": "to copy an array takes a loop",
     "a[:2] = 1, 2, 3": r"a\[:\] has 2 items, and the tuple 3",
     "a[:2] = 1, 2.5": "only if its numbers have one type",
+    "a[:2] = (1, 2), (3, 4)": "in a slice with one axis",
     # functions inside
+    "def f(x):\n    return (lambda y: y)(x)": "a function inside f",
     "def f(x): return x\nout[t] = f(x=t)": "ignores names of arguments",
     "if t:\n  def f(): return 1\nelse:\n  def f(): return 2": "defined more than once",
     "def f(x, y=t): return x": "a default of f that isn't a constant",
@@ -87,7 +90,11 @@ REFUSED = {
     "def f():\n    s = cuda.local.array(M, np.int32)\nM = 4\nf()": "does not know M, the shape",
     "def f(j): return a[j]": "uses the variable a, but is never called",
 }
-PARTS = ("out[0] = v[t]", "w = tuple(v)", "for e in v: out[0] = e", "out[:2] = v")
+PARTS = (
+    *("out[0] = v[t]", "w = v[:1]", "x, y = v", "out[0] = len(v)", "w = tuple(v)"),
+    *("for e in v: out[0] = e", "for i, e in enumerate(v): out[0] = e", "out[:2] = v"),
+    *("if t in v: out[0] = 1", "print(v)", "out[0] = a.reshape(2, 2)[v]"),
+)
 REFUSED |= {f"v = cuda.int2(1, t)\n{text}": "cuda.int32x2 isn't a tuple" for text in PARTS}
 # Complex numbers and records: z, b, p (packed) and c (with a text)
 REFUSED |= {
