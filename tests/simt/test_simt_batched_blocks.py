@@ -6,30 +6,29 @@ With a mistake they fall back, and then all is as it was.
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
 from unittest import mock
 
 import numpy as np
 import pytest
-from numba import cuda, float32, int16, int32
+from numba import cuda, float32
 
-from simt import Report, Unsupported, launch, program
-from simt.batched_blocks import WideGang
+from simt import Report, launch, program
 from tests.simt.helpers import N, double, floats, kernel, zeros
 from tests.simt.kernels.example import EXAMPLES, FAULTS, Arguments, Fault, Size, from_text
 from tests.simt.kernels.faults import NAMES
 from tests.simt.simt_programs import arguments, run_thread_by_thread, write_program
+
+LANES = "simt.batched_blocks.LANES"  # of a wide gang, at most
 
 
 class Trial:
     """Launches, and notes which ran side by side.
 
     batched  of the last launch: None if it was not tried side by side, else whether it ended
-    said     what it raised, as text
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.patch, self.batched, self.said = monkeypatch.setattr, None, ""
+        self.patch, self.batched = monkeypatch.setattr, None
         run = program.run_batched
 
         def noted(*args: object) -> bool:
@@ -38,10 +37,6 @@ class Trial:
 
         self.patch(program, "run_batched", noted)
 
-    def lanes(self, number: int) -> None:
-        """Of a wide gang, at most."""
-        self.patch("simt.batched_blocks.LANES", number)
-
     def both(self, kernel, grid, block, draw: Callable[[], Arguments], **options) -> Report | None:
         """Side by side and one after another; they must agree. Returns the first report."""
         self.batched = None
@@ -49,7 +44,6 @@ class Trial:
         with mock.patch.object(program, "may_run_batched", return_value=False):
             _, *expected = outcome(kernel, grid, block, draw(), **options)
         np.testing.assert_equal(found, expected)
-        self.said = found[0]
         return report
 
 
@@ -88,7 +82,7 @@ def test_every_right_kernel_does_the_same(trial: Trial) -> None:
 
 
 def test_random_programs_run_as_in_plain_python(trial: Trial, tmp_path: Path) -> None:
-    trial.lanes(64)
+    trial.patch(LANES, 64)
     for seed in range(20):
         module = write_program(seed, tmp_path)
         out, table = arguments(96)
@@ -117,7 +111,7 @@ LENGTHS = np.array([3, 0, 8, 1, 5], np.int32)
 @pytest.mark.parametrize("lanes", [128, 4096])
 def test_thread_blocks_may_wait_at_different_times(lanes: int, trial: Trial) -> None:
     """And those that are traced run once more, alone."""
-    trial.lanes(lanes)
+    trial.patch(LANES, lanes)
     options = {"watch": ("out[b, t] +=", "end"), "trace": [1, 4], "max_turns": max(LENGTHS)}
     report = trial.both(
         sums_of_rows, 5, N, lambda: (floats(5, N), floats(5, 8, N), LENGTHS), **options
@@ -127,118 +121,90 @@ def test_thread_blocks_may_wait_at_different_times(lanes: int, trial: Trial) -> 
     assert len(report.trace.records) > 0
 
 
-ARRAYS = """
+START = """
 b = cuda.blockIdx.x
+x = numbers[b, t]
 out[b, t] += 1
-s, own = cuda.shared.array((2, 32), float32), cuda.local.array((2, 3), float32)
+s = cuda.shared.array((2, 32), float32)
+own = cuda.local.array((2, 3), float32)
 s[0, t] = s[1, t] = b
-own[b, 0] = own[b, 1] = t
+own[b % 2, 0] = own[b % 2, 1] = t
+cuda.syncthreads()
 """
-
-
-@cuda.jit(device=True)
-def some(b):
-    if b > 0:
-        return b
-
-
-@pytest.mark.parametrize(
-    ("batched", "line"),
-    [
-        (True, "x = cuda.activemask()"),
-        (True, "row, first = a[b], a[0]\nx = row is first"),
-        (True, "part, first = a[0, :b], a[0, :2]\nx = part is first"),
-        (True, "row = s[b]"),
-        (True, "row = s[b, :b]"),
-        (True, "row = s[t % 2]"),  # the lanes have different rows
-        (True, "if t < 9 + b: row = s[1]"),
-        (True, "row = own[b]"),
-        (True, "row = own[b, :t % 2]"),
-        (False, "x = a if b == 0 else out\ny = len(x)"),
-        (False, "x = (a, out)[b]\ny = len(x)"),
-        (False, "x = (1, 2.5)[b]"),
-        (False, "x = None if b == 0 else b\ny = 1 if x is None else x"),
-        (False, "x = some(b)"),
-        (False, "x = (1, 2) if b == 0 else (1, 2, 3)\ny = len(x)"),
-    ],
+SIDE_BY_SIDE = (
+    # A variable that holds numbers, or arrays of one shape
+    "part, first = out[0, :b], out[0, :2]\ny = part is first",
+    "row = s[t % 2]",
+    "if t < 9 + b: row = s[1]",
+    "row = own[b % 2, :t % 2]",
+    # Atomic operations whose order can't matter
+    "for i in range(3): cuda.atomic.add(counts, (t + i) % 8, t)",
+    "y = cuda.atomic.sub(s, (0, t % 4), x)",
+    "for i in range(3): cuda.atomic.add(sums, 2 * b + t % 2, x)",
 )
-def test_a_variable_of_each_thread_block_is_its_own(line: str, batched: bool, trial: Trial) -> None:
-    """Side by side, if it holds numbers, or arrays of one shape."""
-    own = kernel("out, a", ARRAYS + line, some=some)
-    assert trial.both(own, 2, 32, lambda: (zeros(2, 32), floats(2, 32)), watch="end").clean
-    assert trial.batched is batched
-
-
-# When it is tried ----------------------------------------------------------------------------
-
-
-RETURN = "if t >= 20 + b:\n    return\ncuda.syncthreads()"
+FALL_BACK = (
+    "y = numbers if b == 0 else out",
+    "y = None if b == 0 else b\nz = 1 if y is None else y",
+    "y = (1, 2) if b == 0 else (1, 2, 3)\nz = len(y)",
+    "if t >= 20 + b:\n    return\ncuda.syncthreads()",
+    "for i in range(3): cuda.atomic.add(sums, t % 4, x * i)",
+    "cuda.atomic.add(counts, t % 8, b)\ncuda.atomic.max(counts, t % 8, 2 * b)",
+    "cuda.atomic.max(sums, 0, x)\nif sums[0] > 1:\n    sums[1] = 1",
+    # A carry goes from the bytes of one item into those of the other.
+    "cuda.atomic.add(counts, t % 8, 1 << 30)\ncuda.atomic.add(shifted, t % 8, 77)",
+    # More reads than wait to be entered
+    "for i in range(40): x += s[0, t]\ns[0, 31 - t] = x",
+    # Errors
+    "y = t // (b - 5)",
+    "assert b < 5",
+    "y = (1, 2, 3, 4, 5)[b]",
+    "while b == 5:\n    t += 1",
+    "if b == 5:\n    out[0.5] = 1",
+)
+ALONE = (
+    "if b == 0: numbers[0, t] = cuda.atomic.add(sums, 0, 1)",
+    "if b == 0: cuda.threadfence(), cuda.atomic.add(sums, 0, 1)",
+    "if b == 0: cuda.syncwarp()",
+    "if b == 0: print(t)",
+)
 
 
 @pytest.mark.parametrize(
-    ("line", "num_threads", "options", "batched"),
+    ("line", "batched"),
     [
-        ("", N, {}, True),
-        ("", N, {"order": "forward"}, None),
-        ("", N, {"trace": "all"}, None),
-        ("", N, {"shuffles_order_memory": True}, None),
-        ("", 48, {}, None),  # a part of a warp
-        (RETURN, 32, {}, False),
-        (RETURN, 32, {"exited_may_skip": True}, True),
-        ("if b == 0: a[t] = cuda.atomic.add(a, t, 1)", 32, {}, None),
-        ("if b == 0: cuda.threadfence(), cuda.atomic.add(a, t, 1)", 32, {}, None),
-        ("if b == 0: cuda.syncwarp()", 32, {}, None),
-        ("if b == 0: a[t] = cuda.syncthreads_count(t)", 32, {}, None),
-        ("if b == 0: print(t)", 32, {}, None),
+        *((line, True) for line in SIDE_BY_SIDE),
+        *((line, False) for line in FALL_BACK),
+        *((line, None) for line in ALONE),
     ],
-    ids=str,
 )
 def test_what_needs_one_block_after_another_gets_it(
-    line: str, num_threads: int, options: dict, batched: bool | None, trial: Trial
+    line: str, batched: bool | None, trial: Trial
 ) -> None:
-    one = kernel("out, a", f"b = cuda.blockIdx.x\n{line}\nout[b, t] = 2 * t")
-    trial.both(one, 6, num_threads, lambda: (zeros(6, N), floats(N)), **options)
-    assert trial.batched is batched
-
-
-@pytest.mark.parametrize(
-    ("batched", "line"),
-    [
-        (True, "for i in range(3): cuda.atomic.add(counts, (t + i) % 8, t)"),
-        (True, "for i in range(3): x += cuda.atomic.sub(s, i, t)"),
-        (True, "cuda.atomic.add(sums, t % 4, x)"),
-        (True, "for i in range(3): cuda.atomic.add(sums, 2 * b + t % 2, x)"),
-        (True, "cuda.atomic.exch(counts, t % 8, 10 * b)"),
-        # Here the order of the thread blocks counts.
-        (False, "for i in range(3): cuda.atomic.add(sums, t % 4, x * i)"),
-        (False, "for i in range(3): cuda.atomic.exch(counts, t % 8, 10 * b + i)"),
-        (False, "cuda.atomic.add(counts, t % 8, b)\ncuda.atomic.max(counts, t % 8, 2 * b)"),
-        (False, "cuda.atomic.max(sums, 0, x)\nif sums[0] > 1:\n    sums[1] = 1"),
-        # A carry goes from the bytes of one item into those of the other.
-        (False, "cuda.atomic.add(counts, t % 8, 1 << 30)\ncuda.atomic.add(shifted, t % 8, 77)"),
-    ],
-)
-def test_atomic_operations_are_batched_if_the_order_of_blocks_cant_matter(
-    line: str, batched: bool, trial: Trial
-) -> None:
-    start = """
-        b, x = cuda.blockIdx.x, numbers[cuda.grid(1)]
-        s = cuda.shared.array(32, int32)
-        s[t] = t
-        cuda.syncthreads()
-        """
-    end = "cuda.syncthreads()\nshared[cuda.grid(1)] = s[t] + x"
-    text = "\n".join([dedent(start), line, end])
-    atomics = kernel("counts, shifted, sums, shared, numbers", text, int32=int32)
-
     def draw() -> Arguments:
         memory = np.zeros(34, np.int8)
         counts, shifted = memory[:32].view(np.int32), memory[2:].view(np.int32)
-        numbers = (floats(192) * 10 ** np.linspace(-3, 3, 192)).astype(np.float32)
-        return counts, shifted, zeros(12), zeros(192), numbers
+        numbers = floats(6, 32) * np.float32(10) ** np.arange(-3, 3)[:, None]
+        return counts, shifted, zeros(12), zeros(6, 32), numbers.astype(np.float32)
 
-    trial.both(atomics, 6, 32, draw)
+    one = kernel("counts, shifted, sums, out, numbers", START + line)
+    trial.both(one, 6, 32, draw, watch="end", max_turns=100)
     assert trial.batched is batched
+
+
+@pytest.mark.parametrize(
+    ("num_threads", "options"),
+    [
+        (N, {"order": "forward"}),
+        (N, {"trace": "all"}),
+        (N, {"shuffles_order_memory": True}),
+        (48, {}),  # a part of a warp
+    ],
+)
+def test_what_asks_for_one_block_after_another_gets_it(
+    num_threads: int, options: dict, trial: Trial
+) -> None:
+    trial.both(double, 6, num_threads, lambda: (zeros(6 * N), floats(6 * N)), **options)
+    assert trial.batched is None
 
 
 # Kernels with a mistake ----------------------------------------------------------------------
@@ -255,67 +221,14 @@ def in_one_block_of_six(fault: Fault) -> Callable:
     ("lanes", "options"),
     [
         (N, {"collect": True, "watch": "end"}),
-        (4096, {}),
         (4096, {"checks": ()}),  # it must compute the same as one after another
     ],
 )
 def test_a_mistake_is_left_to_the_blocks_alone(
     name: str, lanes: int, options: dict, trial: Trial
 ) -> None:
-    trial.lanes(lanes)
+    trial.patch(LANES, lanes)
     one = FAULTS[name]
     kernel, grid = (one.kernel, one.grid) if one.grid != 1 else (in_one_block_of_six(one), 6)
     trial.both(kernel, grid, N, one.draw, shared_bytes=one.shared_bytes, **options)
     assert trial.batched is not True  # with atomics and syncwarps, it was not even tried
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("x = t // (b - 5)", "ZeroDivisionError: thread 0 of thread block 5"),
-        ("assert b < 5", "AssertionError: thread 0 of thread block 5"),
-        ("if b == 5:\n    raise KeyError", "KeyError: "),
-        ("x = (1, 2, 3, 4, 5)[b]", "IndexError: tuple index out of range"),
-        ("while b == 5:\n    t += 1", "RuntimeError: 100 loop turns"),
-        ("for i in range(0, 9, b - 5):\n    t += i", "thread 0 of thread block 5 gives range"),
-        ("if b == 5:\n    out[0.5] = 1", "Unsupported: an index of out must be an integer"),
-        ("if b == 5:\n    cuda.ldcg(b, 0)", "Unsupported: b is not an array"),
-    ],
-)
-def test_an_error_of_a_lane_is_left_to_the_blocks_alone(line: str, says: str, trial: Trial) -> None:
-    one = kernel("out", f"b = cuda.blockIdx.x\nout[b, t] += 1\n{line}")
-    trial.both(one, 6, 32, lambda: (zeros(6, 32),), max_turns=100)
-    assert trial.batched is False
-    assert says in trial.said
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        # More reads than wait to be entered
-        ("for i in range(40): x += s[t]\ns[t] = x", "s[0], which thread 31 read"),
-        # A write to smaller cells than those of the read
-        ("h = cuda.shared.array(0, int16)\nif t == 1: h[62] = x", "h[62], which thread 0 read"),
-    ],
-)
-def test_a_read_is_remembered_until_another_lane_writes(line: str, said: str, trial: Trial) -> None:
-    start = "s = cuda.shared.array(0, int32)\ns[t] = t\ncuda.syncthreads()\nx = s[31 - t]"
-    late = kernel("out", f"{start}\n{line}", int32=int32, int16=int16)
-    trial.both(late, 6, 32, lambda: (zeros(1),), shared_bytes=128)
-    assert said in trial.said
-
-
-# A mistake of ours ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("mistake", "raised"),
-    [(KeyError, KeyError), (TypeError, Unsupported)],  # to some, a statement adds its line
-)
-def test_a_mistake_in_the_simulator_is_raised(
-    mistake: type[Exception], raised: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrong = mock.Mock(side_effect=mistake("a mistake of ours"))
-    monkeypatch.setattr(WideGang, "note_access", wrong)
-    with pytest.raises(raised, match="a mistake of ours"):
-        launch(double, 4, N, zeros(256), floats(256))
