@@ -66,14 +66,9 @@ def shifted(out, a):
         out[i] = cuda.shfl_down_sync(cuda.activemask(), s[63 - t], 3)
 
 
-@cuda.jit(device=True)
-def item(a, i):
-    return a[i]
-
-
 def kernel(parameters: str, body: str, **names: object) -> Callable:
     """A kernel of a few lines, in which t is the thread."""
-    known = {"np": np, "float32": float32, "N": N, "item": item, **names}
+    known = {"np": np, "float32": float32, "N": N, **names}
     return from_text("kernel", parameters, "t = cuda.threadIdx.x\n" + dedent(body), known)
 
 
@@ -125,10 +120,6 @@ def may_be_written(kernel: Callable) -> set[str]:
 
 def floats(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
-
-
-def plain(x):
-    return x + 1
 
 
 def imported(path: Path, text: str) -> ModuleType:

@@ -4,14 +4,23 @@ import linecache
 import subprocess
 import sys
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from simt import SimtError, Unsupported, cuda, launch
-from simt.source import source_of
-from tests.simt.helpers import double, floats, imported, item, kernel, plain, zeros
+from tests.simt.helpers import double, floats, imported, kernel, zeros
+
+
+@cuda.jit(device=True)
+def item(a, i):
+    return a[i]
+
+
+def plain(x):
+    return x + 1
+
 
 # Arguments -----------------------------------------------------------------------------------
 
@@ -32,13 +41,11 @@ def test_arrays_and_tensors_are_written_in_place_and_can_race(library: str) -> N
     [
         (double, (zeros(4),), "takes 2 arguments"),
         (double, (zeros(4), "text"), "a is a str"),
-        (double, (zeros(4), np.array(["text"])), "a holds <U4"),
         (double, (zeros(4), np.ma.masked_array(zeros(4))), "a is a masked array"),
         (double, (zeros(4), zeros(4).astype(">f4")), "a holds >f4"),
         (double, (zeros(4), np.longdouble(1)), "a is a longdouble"),
         (double, (zeros(4), SimpleNamespace(copy_to_host=None)), "a is on the GPU"),
         (SimpleNamespace(), (), "must be a @cuda"),
-        (item, (), "kernel is item, a device function"),
     ],
 )
 def test_what_is_no_kernel_or_no_argument_is_refused(function, args: tuple, words: str) -> None:
@@ -50,7 +57,6 @@ def test_what_is_no_kernel_or_no_argument_is_refused(function, args: tuple, word
     ("options", "words"),
     [
         ({"dtype": "bfloat16"}, r"a\.view\(torch\.uint16\)"),
-        ({"dtype": "float8_e4m3fn"}, r"a\.view\(torch\.uint8\)"),
         ({"device": "meta"}, "on meta"),
         ({"layout": "sparse_coo"}, "a: "),
     ],
@@ -67,13 +73,10 @@ def test_a_tensor_that_is_no_argument_is_refused(options: dict[str, str], words:
     ("grid", "block", "options", "words"),
     [
         (0, 32, {}, "grid is 0"),
-        (1.5, 32, {}, "grid is 1.5"),
         ((1, 70_000), 1, {}, "at most 65535"),
-        ((1024, 1025), 32, {}, "at most 1,048,576"),
         (1, 2048, {}, "at most 1024 threads"),
         (1, 32, {"checks": ("races",)}, "'races'"),
         (1, 32, {"order": "backwards"}, "order is 'backwards'"),
-        (1, 32, {"shared_bytes": -4}, "shared_bytes is -4"),
         (1, 32, {"watch": "no such line"}, "watch: .* 'no such line'"),
         (1, 32, {"watch": "end", "names": "typo"}, "names: .* 'typo'"),
         (1, 32, {"unwritten": ("b",)}, "unwritten: 'b'"),
@@ -102,28 +105,21 @@ def test_a_read_only_argument_is_read_and_not_written(made: Callable) -> None:
         launch(made, 1, 4, a, out)
 
 
-def test_a_signature_belongs_to_one_kernel_of_a_function() -> None:
+def test_a_signature_belongs_to_one_kernel_or_device_function_of_a_function() -> None:
     function = kernel("out, n", "out[0] = n").py_func
     typed, lazy = cuda.jit("void(float64[:], float32)")(function), cuda.jit(function)
-    out = np.zeros(1)
-    for made, number in ((typed, np.float32(0.1)), (lazy, 0.1)):
-        launch(made, 1, 1, out, 0.1)
-        assert out[0] == number
-    assert not vars(function), "the function is the user's own"
-
-
-def test_a_signature_belongs_to_one_device_function_of_a_function() -> None:
     narrow, wide = (
         cuda.jit(f"{kind}({kind})", device=True)(plain) for kind in ("float32", "float64")
     )
-    both = kernel("out", "out[0] = narrow(0.1)\nout[1] = wide(0.1)", narrow=narrow, wide=wide)
-    out = np.zeros(2)
-    launch(both, 1, 1, out)
-    assert out.tolist() == [float(np.float32(1.1)), 1.1]
+    calls = kernel("out, n", "out[0] = narrow(n) + 4 * wide(n)", narrow=narrow, wide=wide)
+    out, single = np.zeros(1), float(np.float32(0.1))
+    for made, number in ((typed, single), (lazy, 0.1), (calls, float(np.float32(1.1)) + 4.4)):
+        launch(made, 1, 1, out, 0.1)
+        assert out[0] == number
 
 
-def with_signature(signature: object, body: str, parameters: str = "a") -> Callable:
-    return cuda.jit(signature)(kernel(parameters, body).py_func)
+def with_signature(signature: object, body: str) -> Callable:
+    return cuda.jit(signature)(kernel("a, n", body).py_func)
 
 
 @pytest.mark.parametrize(
@@ -131,41 +127,32 @@ def with_signature(signature: object, body: str, parameters: str = "a") -> Calla
     [
         ("int32[::1]", np.arange(3, dtype=np.uint32), [0, 2**32 - 5, 2]),
         ("int32[:]", np.arange(3), [0, 2**32 - 5, 2]),  # the low bytes of an int64
-        ("int32[:]", np.full(3, -1), [-1, -5, -1]),
         ("int32[:]", np.arange(6, dtype=np.int32)[::2], [0, -5, 4]),
         ("uint8[:]", np.zeros(2, np.bool_), [False, True]),
         ("int32[::1, :]", np.zeros((2, 2), np.int32, order="F"), [[0, 0], [-5, -5]]),
-        ("float32[:]", np.zeros(4), "misread"),
         ("int32[:]", floats(4), "misread"),
         ("int32[:]", np.zeros(4, np.int16), "misread"),
-        ("int32[:]", np.zeros((2, 2), np.int32), "misread"),
-        ("int32[::1]", np.zeros(4, np.int64), "misread"),
         ("int32[::1]", np.zeros(4, np.int32)[::2], "misread"),
     ],
 )
 def test_a_signature_takes_arrays_whose_bytes_mean_the_same(signature, array, found) -> None:
-    """Numba passes any array. The first four are as run_ptx computes them."""
-    made = with_signature(f"void({signature})", "a[1] = -5")
+    """Numba passes any array. The first three are as run_ptx computes them."""
+    made = with_signature(f"void({signature}, int32)", "a[1] = n")
     if found == "misread":
         with pytest.raises(TypeError, match=found):
-            launch(made, 1, 1, array)
+            launch(made, 1, 1, array, -5)
     else:
-        launch(made, 1, 1, array)
+        launch(made, 1, 1, array, -5)
         assert array.tolist() == found
 
 
-def test_a_list_of_signatures_takes_arrays_of_their_types_only() -> None:
-    with pytest.raises(TypeError, match=r"given array\(uint32, 1d, C\); its signature"):
-        launch(with_signature(["void(int32[:])"], "a[0] = 1"), 1, 1, np.zeros(4, np.uint32))
-
-
-@pytest.mark.parametrize("number", [2.7, None])
-def test_a_signature_takes_no_float_for_an_integer(number: float | None) -> None:
-    """Numba passes it through ctypes.c_int32, which raises TypeError."""
-    for signature in ("void(float64[:], int32)", ["void(float64[:], int32)"]):
-        whole = with_signature(signature, "a[0] = n", "a, n")
-        with pytest.raises(TypeError, match="its signature"):
-            launch(whole, 1, 1, np.zeros(1), number)
+@pytest.mark.parametrize(
+    ("array", "number"), [(np.zeros(4, np.uint32), 1), (np.zeros(4, np.int32), 2.7)]
+)
+def test_a_list_of_signatures_takes_values_of_their_types_only(array, number) -> None:
+    """Numba passes a number through ctypes.c_int32, which raises TypeError."""
+    with pytest.raises(TypeError, match="its signature"):
+        launch(with_signature(["void(int32[:], int32)"], "a[0] = n"), 1, 1, array, number)
 
 
 # What cannot be run --------------------------------------------------------------------------
@@ -174,23 +161,14 @@ def test_a_signature_takes_no_float_for_an_integer(number: float | None) -> None
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("out[0] = cuda.threadIdx.w", "threadIdx has x, y and z"),
         ("cuda.no_such_thing()", "cuda.no_such_thing"),
-        ("out[0] = mlir.nothing", "numba_cuda_mlir.cuda has no nothing"),
         ("out[0] = plain(a[0])", "plain is a plain Python function"),
         ("out[0] = item(a)", "item takes the arguments a, i"),
-        ("out[0] = max(a[0])", "max takes (first, second, more)"),
-        ("out[0] = f'{t}'", "an f-string"),
         ("f = g = lambda x: x + t", "`lambda`"),
-        ("class Inner: pass", "`classdef`"),
         ("out[0] = abs(i + t for i in range(3))", "a generator"),
-        ("cuda.syncthreads", "write cuda.syncthreads(...)"),
-        ("out[0] = missing", "missing is not defined"),
         ("out[0] = 2**64", "more than 64 bits"),
         ("out[0] = a[0] in a", "`in`"),
-        ("out[0] = a[0] is a[1]", "`is`"),
         ("s = cuda.shared.array(2 * N, float32)", "Numba doesn't take 2 * N"),
-        ("s = cuda.shared.array(t, float32)", "the shape of an array"),
         ("s = cuda.shared.array(99999, float32)", "399996 bytes"),
         ("s = cuda.shared.array(4, float32, 17)", "alignment"),
         ("out[0] = cuda.any_sync(-1, a[0])", "an integer or a truth value, not"),
@@ -198,16 +176,12 @@ def test_a_signature_takes_no_float_for_an_integer(number: float | None) -> None
         ("out[0] = cuda.shfl_sync(-1, float16(1), 0)", "not float16"),
         ("out[0] = cuda.popc(a[0])", "an integer, not float32"),
         ("cuda.atomic.cas(a, 0, 1, 2)", "integers, not float32"),
-        ("return a[0]", "a kernel cannot return a value"),
-        ("out[0] = cuda.grid(4)[0]", "1, 2 or 3 dimensions"),
         ("out[0] = a[::t][0]", "a slice whose step"),
         ("out[0] = (1, 2.5)[t]", "a tuple of one type"),
     ],
 )
 def test_what_is_not_supported_is_named_with_its_line(line: str, words: str) -> None:
-    mlir = ModuleType("numba_cuda_mlir.cuda")
-    mlir.nothing = None
-    refused = kernel("out, a", line, plain=plain, float16=np.float16, mlir=mlir)
+    refused = kernel("out, a", line, plain=plain, item=item, float16=np.float16)
     with pytest.raises(Unsupported) as caught:
         launch(refused, 1, 1, floats(4), floats(4))
     for part in (words, "line 4, in kernel", line):
@@ -215,13 +189,6 @@ def test_what_is_not_supported_is_named_with_its_line(line: str, words: str) -> 
 
 
 # The text of a kernel: which file, which function, which version -------------------------------
-
-
-def test_a_kernel_without_source_says_so() -> None:
-    names: dict[str, object] = {"cuda": cuda}
-    exec("def kernel(out): out[0] = 1", names)
-    with pytest.raises(Unsupported, match="The source of kernel cannot be read"):
-        launch(names["kernel"], 1, 1, floats(4))
 
 
 def test_a_file_that_has_changed_since_its_import_is_refused(tmp_path) -> None:
@@ -233,46 +200,6 @@ def test_a_file_that_has_changed_since_its_import_is_refused(tmp_path) -> None:
     linecache.checkcache()
     with pytest.raises(Unsupported, match="has changed since it was imported"):
         launch(module.two, 1, 1, floats(1))
-
-
-def test_a_kernel_is_compiled_anew_for_other_types(tmp_path) -> None:
-    """With the global number of then; for the same types, a GPU would go on with the old one."""
-    module = imported(tmp_path / "numbers.py", "N = 4\ndef kernel(out): out[0] = N\n")
-    out, other = floats(1), np.zeros(1, np.int32)
-    launch(module.kernel, 1, 1, out)
-    module.N = 8
-    launch(module.kernel, 1, 1, other)
-    with pytest.raises(Unsupported, match="N is 8, and was 4"):
-        launch(module.kernel, 1, 1, out)
-    assert (out[0], other[0]) == (4, 8)
-
-
-MARGIN = """
-from functools import wraps
-def make():
-    @wraps(make)
-    def kernel(out):
-# at the margin
-        out[0] = (5 +
-2)
-    return kernel
-kernel = make()
-"""
-
-
-def test_a_kernel_may_have_lines_at_the_margin_and_the_name_of_another(tmp_path) -> None:
-    out = floats(1)
-    launch(imported(tmp_path / "text.py", MARGIN).kernel, 1, 1, out)
-    assert out[0] == 7
-
-
-def test_equal_kernels_of_two_files_keep_their_files(tmp_path) -> None:
-    for name in ("first", "second"):
-        text = f"def kernel(out):\n    out[9] = 1  # {name}\n"
-        function = imported(tmp_path / f"{name}.py", text).kernel
-        (finding,) = launch(function, 1, 1, floats(1), collect=True).findings
-        assert finding.site.code.endswith(f"# {name}")
-        assert finding.site.file.endswith(f"{name}.py")
 
 
 # The process ---------------------------------------------------------------------------------
@@ -289,12 +216,3 @@ def test_numbas_own_simulator_is_refused_only_where_it_has_taken_over(monkeypatc
     unneeded = {"greenlet", "matplotlib", "anywidget", "IPython", "torch", "pytest"}
     assert "simt" in done.stdout.split()
     assert not unneeded & {*done.stdout.split()}
-
-
-def test_a_launch_keeps_nothing_more_of_a_kernel_than_the_first_one() -> None:
-    adding = kernel("out", "x: int = 0\nx += t\nout[t] += x")
-    launch(adding, 1, 32, zeros(32))
-    source = source_of(adding.py_func)
-    sites = len(source._sites)
-    launch(adding, 1, 32, zeros(32))
-    assert len(source._sites) == sites
