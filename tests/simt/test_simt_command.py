@@ -38,20 +38,6 @@ def simt(tmp_path: Path, command: Run) -> Run:
     return run
 
 
-ANOTHER = "another = cuda.jit(reverse.py_func)\nanother[1, 64](out, a)\n"
-
-
-def test_a_right_program_says_what_it_says_and_what_each_kernel_cost(simt: Run) -> None:
-    done = simt(RIGHT + ANOTHER, "program.py", "1")
-    assert done.returncode == 0, done.stderr
-    first, *rest = done.stdout.splitlines()
-    assert first == "sum 2016.0"
-    assert "reverse: 2 launches" in done.stdout
-    assert "4 global transactions of 16 sectors" in done.stdout
-    assert "reverse: 1 launch," in done.stdout
-    assert rest[-1] == "program.py: no findings"
-
-
 def test_a_race_is_reported_with_its_lines_and_costs(simt: Run) -> None:
     done = simt(RACE, "--trace", "reverse", "program.py", "1")
     assert done.returncode == 1
@@ -59,6 +45,7 @@ def test_a_race_is_reported_with_its_lines_and_costs(simt: Run) -> None:
     assert "line 11 of reverse:  out[t] = s[63 - t]" in done.stdout
     assert "in program.py" in done.stdout
     assert "Shared memory: reverse" in done.stdout
+    assert "reverse: 2 launches" in done.stdout
     assert done.stdout.endswith("program.py: 1 finding\n")
     unchecked = simt(RACE, "--no-check", "program.py", "1")
     assert unchecked.returncode == 0
@@ -68,44 +55,19 @@ def test_a_race_is_reported_with_its_lines_and_costs(simt: Run) -> None:
 def test_the_first_finding_is_on_a_page_if_one_can_be_made_and_saved(
     simt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whatever folder and output the program has at its end."""
     with monkeypatch.context() as patch:
         patch.setattr("simt.__main__.find_spec", lambda name: None)
         refused = simt(RIGHT, "--html", "race.html", "program.py", "1")
     assert refused.returncode == 2
-    assert "--html: needs Matplotlib" in refused.stderr
+    assert "needs Matplotlib" in refused.stderr
     pytest.importorskip("matplotlib")
-    for file in (".", "nowhere/race.html"):
-        refused = simt(RIGHT, "--html", file, "program.py", "1")
-        assert refused.returncode == 2
-        assert f"--html: is {file}; it must be" in refused.stderr
-        assert not refused.stdout, "the program ran"
-    done = simt("import os\nos.chdir('/')\n" + RACE, "--html", "race.html", "program.py", "1")
+    refused = simt(RIGHT, "--html", "nowhere/race.html", "program.py", "1")
+    assert (refused.returncode, refused.stdout) == (2, ""), "the program ran"
+    elsewhere = "import io, os, sys\nos.chdir('/')\nsys.stdout = io.StringIO()\n"
+    done = simt(elsewhere + RACE, "--html", "race.html", "program.py", "1")
     assert done.stdout.endswith("program.py: 1 finding\nrace.html shows the first.\n")
     assert "reverse" in (tmp_path / "race.html").read_text()
-
-
-# What could spoil the report, in one program
-REPLACES = """
-import io, os, sys
-os.chdir("other")
-os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
-print(__file__)
-sys.stdout = io.StringIO()
-"""
-
-
-def test_the_report_of_a_program_that_replaces_its_folder_and_output_is_shown(
-    simt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may ask for Numba's simulator, too, but too late; and the next program does not mind."""
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "0")  # is put back afterwards
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "program.py").write_text("another")
-    done = simt(REPLACES + RIGHT, "program.py", "1")
-    assert done.stdout.startswith(f"{tmp_path / 'program.py'}\n")
-    assert done.stdout.endswith("program.py: no findings\n")
-    monkeypatch.chdir(tmp_path)
-    assert simt(RIGHT, "program.py", "1").returncode == 0
 
 
 @pytest.mark.needs("POSIX")
@@ -120,22 +82,13 @@ def test_a_finding_in_a_process_that_the_program_forks_counts(tmp_path: Path) ->
     assert done.stderr.count("race: thread 0 of thread block 0 reads s[63]") == 1
 
 
-def test_a_script_that_does_not_exist_and_an_unknown_kernel(simt: Run) -> None:
-    done = simt(RIGHT, "nothing.py")
-    assert done.returncode == 2
-    assert "nothing.py: No such file or directory" in done.stderr
-    done = simt(RIGHT, "--trace", "sums", "program.py", "1")
-    assert done.returncode == 2
-    assert "--trace sums: the kernels are reverse" in done.stderr
-
-
 OTHER = """
 @cuda.jit
 def other(a):
     a[0] = cuda.foo(1)
 
 try:
-    other[1, 1](ARGUMENT)
+    other[1, 1](out)
 except Exception as error:
     print("caught")
 """
@@ -144,13 +97,12 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("text", "code", "last", "said"),
     [
+        (RIGHT, 0, "program.py: no findings", ""),
         (RIGHT + "sys.exit(7)\n", 7, ": no findings; the program's exit code is 7", ""),
-        (RIGHT + "sys.exit('why')\n", 1, ": no findings; the program's exit code is 1", "why"),
-        (RACE + "sys.exit(7)\n", 1, ": 1 finding; the program's exit code is 7", ""),
+        (RACE + "sys.exit('why')\n", 1, ": 1 finding; the program's exit code is 1", "why"),
         (RACE + "1 / 0\n", 1, ": 1 finding; the program ended with an error", "ZeroDivisionError"),
         (RIGHT + "os.foo\n", 2, ": the program ended with an error", "NameError: name 'os' is not"),
-        (RIGHT + OTHER.replace("ARGUMENT", "out"), 2, ": other could not run", ""),
-        (RIGHT + OTHER.replace("ARGUMENT", "np.zeros(1, 'U4')"), 2, ": other could not run", ""),
+        (RIGHT + OTHER, 2, ": other could not run", ""),
         (
             RIGHT.replace("63 - t", "cuda.eval(t)"),
             *(2, ": reverse could not run", "does not know cuda.eval\n  program.py, line 12"),
@@ -171,30 +123,19 @@ def test_a_finding_decides_the_exit_code_then_what_could_not_run_then_the_progra
     assert ("caught" in done.stdout) == ("caught" in text)
 
 
-UFUNC = """
-import numpy as np
-from numba import cuda, vectorize
-
-@vectorize(["float32(float32, int32)", "float64(float64, int32)"], target="cuda")
-def look_up(x, i):
-    return x + TABLE[i]
-
-TABLE = np.arange(4, dtype=np.float32)
-x = np.ones(100, np.float32)
-total = cuda.reduce(lambda a, b: a + b)
-print(total(look_up(x, np.int32(3))))
-look_up(x, np.int32(4))
-"""
-
-
-def test_a_ufunc_and_a_reduce_are_launches_whose_faults_have_their_line(simt: Run) -> None:
-    done = simt(UFUNC, "program.py")
-    assert done.returncode == 1
-    assert done.stdout.startswith("400.0\n")
-    assert "look_up: 2 launches" in done.stdout
-    assert "<lambda>: 1 launch" in done.stdout
-    assert "reads TABLE[4], out of bounds" in done.stdout
-    assert "line 7 of look_up:  return x + TABLE[i]" in done.stdout
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("nothing.py",), "nothing.py: No such file or directory"),
+        (("--trace", "sums", "program.py", "1"), "--trace sums: the kernels are reverse"),
+    ],
+)
+def test_a_script_or_a_kernel_that_does_not_exist_is_named(
+    options: tuple[str, ...], said: str, simt: Run
+) -> None:
+    done = simt(RIGHT, *options)
+    assert done.returncode == 2
+    assert said in done.stderr
 
 
 # Each turn's condition is another, so that nothing calls it endless before anything is said.
@@ -229,7 +170,6 @@ def test_ctrl_c_says_which_line_was_running(simt: Run, monkeypatch: pytest.Monke
 TYPED = """
 import numpy as np
 from numba_cuda_mlir import cuda
-from numba_cuda_mlir.cuda.random import create_xoroshiro128p_states
 from numba_cuda_mlir.types import Tuple, float32, float64, int32, void
 
 @cuda.jit(int32(int32), device=True)
@@ -240,17 +180,9 @@ def next_one(n):
 def one(a, n, pair):
     a[0, 0], a[0, 1] = n, next_one(pair[0]) + pair[1]
 
-@cuda.jit([(float64[:, :], float32)])
-def another(a, n):
-    s = cuda.shared.array(1, float32)
-    s[cuda.laneid] = n
-    a[0, 2] = s[0]
-
-a = np.zeros((1, 3))
+a = np.zeros((1, 2))
 one[1, 1](a, 2, (2, 0.1))
-another[1, 1](a, 0.1)
-with np.errstate(all="ignore"):
-    print(a.tolist(), len(create_xoroshiro128p_states(4, seed=1)))
+print(a.tolist())
 """
 
 
@@ -258,4 +190,4 @@ with np.errstate(all="ignore"):
 def test_the_successor_of_numba_cuda_runs_too_with_its_type_objects(simt: Run) -> None:
     done = simt(TYPED, "program.py")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("[[2.0, 3.100000001490116, 0.10000000149011612]] 4\n")
+    assert done.stdout.startswith("[[2.0, 3.100000001490116]]\n")
