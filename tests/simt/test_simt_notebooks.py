@@ -3,11 +3,9 @@
 import builtins
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,33 +60,18 @@ def test_a_finding_names_its_cell_and_its_lines(above: str, run: Run) -> None:
     assert done.stdout.endswith("some.ipynb: 1 finding\n")
 
 
-def test_a_program_gets_one_report_as_a_script_and_as_a_notebook(
-    run: Run, command: Run, tmp_path: Path
-) -> None:
-    text = f"{IMPORTS}\n{REVERSE}\nfor _ in range(3):\n    {LAUNCH}\nprint(a.sum())\n"
-    (tmp_path / "some.py").write_text(text)
-    as_script, as_notebook = command("some.py"), run(text)
-    assert as_script.returncode == as_notebook.returncode == 1
-    said = as_notebook.stdout.replace("Cell In[1]", "some.py").replace(".ipynb", ".py")
-    without_seconds = partial(re.sub, r"\d+\.\d s in the simulator", "")
-    assert without_seconds(said) == without_seconds(as_script.stdout)
-
-
 # What the cells may do, and what is printed in one run of all of them
 CELLS = {
     "f'{6 * 7} is shown'": "Out[2]: '42 is shown'",
     "6 * 7;": "",
     "files = !echo a; echo b\nfiles": "Out[4]: ['a', 'b']",
-    "%time 1 + 1": "Wall time",
-    "display('displayed')": "'displayed'",
     "%%capture taken\nprint('hidden')": "",
-    "taken.stdout": "Out[8]: 'hidden\\n'",
-    "get_ipython().run_line_magic('pwd', '')": "Out[9]: ",
-    "__name__, '__file__' in globals()": "Out[10]: ('__main__', False)",
-    "import sys\nsys.argv": "Out[11]: ['some.ipynb']",
-    "sys.path[0] == get_ipython().starting_dir": "Out[12]: True",
-    "%store a": "Stored 'a'",
-    "In[2], _2": "Out[14]: (\"f'{6 * 7} is shown'\", '42 is shown')",
+    "taken.stdout": "Out[6]: 'hidden\\n'",
+    "get_ipython().run_line_magic('pwd', '')": "Out[7]: ",
+    "__name__, '__file__' in globals()": "Out[8]: ('__main__', False)",
+    "import sys\nsys.argv": "Out[9]: ['some.ipynb']",
+    "sys.path[0] == get_ipython().starting_dir": "Out[10]: True",
+    "In[2], _2": "Out[11]: (\"f'{6 * 7} is shown'\", '42 is shown')",
     "%%bash\necho from bash": "from bash",
 }
 
@@ -118,9 +101,7 @@ def test_an_error_ends_the_run_and_is_shown_without_our_lines(run: Run) -> None:
 @pytest.mark.parametrize(
     ("cell", "shown"),
     [
-        ("1 / 0", "ZeroDivisionError: division by zero"),
         ("x = (", "  Cell In[2], line 1\n    x = (\n"),
-        ("%no_such", "UsageError: Line magic function `%no_such` not found."),
         ("try:\n    1 / 0\nfinally:\n    a.no_such", "During handling of the above exception"),
         ("import sys\nsys.exit(3)", ""),
     ],
@@ -142,7 +123,6 @@ def test_the_run_goes_on_after_an_error_that_the_notebook_expects(
     ("cell", "code", "said"),
     [
         ("sys.exit('why')", 1, "why\n"),
-        ("exit", 0, ""),
         ("quit()", 0, ""),
         ("signal.raise_signal(signal.SIGINT)", 130, "Stopped, outside of kernels\n"),
     ],
@@ -170,19 +150,18 @@ def test_a_notebook_may_simulate_by_itself(run: Run) -> None:
     assert done.returncode == 1, done.stderr
 
 
-WRONG = {
-    "no JSON": ("{", "it isn't JSON"),
-    "no notebook": ("[]", "nbformat None"),
-    "old": ('{"nbformat": 3, "worksheets": []}', "nbformat 3"),
-    "no cells": ('{"nbformat": 4, "metadata": {}}', "isn't a notebook of nbformat 4: KeyError"),
-    "another language": (
-        '{"nbformat": 4, "metadata": {"kernelspec": {"language": "R"}}, "cells": []}',
-        "written in R",
-    ),
-}
+R = '{"nbformat": 4, "metadata": {"kernelspec": {"language": "R"}}, "cells": []}'
 
 
-@pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "it isn't JSON"),
+        ('{"nbformat": 3, "worksheets": []}', "nbformat 3"),
+        ('{"nbformat": 4, "metadata": {}}', "isn't a notebook of nbformat 4: KeyError"),
+        (R, "written in R"),
+    ],
+)
 def test_what_is_no_python_notebook_is_refused_in_a_line(
     text: str, says: str, command: Run, tmp_path: Path
 ) -> None:
@@ -193,17 +172,6 @@ def test_what_is_no_python_notebook_is_refused_in_a_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_without_ipython_a_line_says_what_to_install(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "IPython", None)
-    monkeypatch.delitem(sys.modules, "simt.notebooks", raising=False)
-    done = run(IMPORTS)
-    assert done.returncode == 2
-    assert "pip install ipython" in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_it_works_beside_the_notebook_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """As a reader starts it, in a folder beside the notebook's. As in Jupyter, figures need no
     window."""
@@ -211,23 +179,19 @@ def test_it_works_beside_the_notebook_and_leaves_nothing_behind(tmp_path: Path) 
     there.mkdir()
     home.mkdir()
     plot = "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
-    waits = "import asyncio\nawait asyncio.sleep(0)\n'waited'"
-    beside = "import beside, os\nbeside.NAME, os.listdir()"
-    cells = (IMPORTS, beside, "input('who? ')", plot, waits, f"{REVERSE}\n{LAUNCH}", "%history")
-    (there / "some.ipynb").write_text(json.dumps(notebook(*cells)))
+    waits = "import asyncio, beside\nawait asyncio.sleep(0)\nbeside.NAME"
+    text = json.dumps(notebook(IMPORTS, waits, "input('who? ')", plot, f"{REVERSE}\n{LAUNCH}"))
+    (there / "some.ipynb").write_text(text)
     (there / "beside.py").write_text("NAME = 'beside'\n")
     environment = {n: v for n, v in os.environ.items() if n not in ("MPLBACKEND", "IPYTHONDIR")}
     environment |= {"HOME": str(home), "USERPROFILE": str(home)}
     command = [sys.executable, "-m", "simt", "there/some.ipynb"]
     options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
     done = subprocess.run(command, input="me\n", **options)
-    out = done.stdout
     assert done.returncode == 1, done.stderr
-    assert "Out[2]: ('beside', [" in out
-    assert "who? Out[3]: 'me'" in out
-    assert "<Figure size 640x480 with 1 Axes>" in out
-    assert "Out[5]: 'waited'" in out
-    assert json.loads((there / "some.ipynb").read_text()) == notebook(*cells)
+    for shown in ("Out[2]: 'beside'", "who? Out[3]: 'me'", "<Figure size 640x480 with 1 Axes>"):
+        assert shown in done.stdout
+    assert (there / "some.ipynb").read_text() == text
     names = {path.name for path in there.iterdir()}
     assert names - {"__pycache__"} == {"some.ipynb", "beside.py"}
     assert not (home / ".ipython").exists()
