@@ -55,13 +55,6 @@ def test_a_long_loop_ends(lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert out[0] == N
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({}, "9998 turns of one loop"),
-        ({"max_turns": 20_000}, "20000 loop turns .max_turns. in one"),
-    ],
-)
-def test_an_endless_loop_gets_10_000_turns_or_those_asked_for(options: dict, words: str) -> None:
-    with pytest.raises(RuntimeError, match=words):
-        launch(kernel("a", "while True:\n    pass"), 1, 1, zeros(1), **options)
+def test_an_endless_loop_gets_10_000_turns() -> None:
+    with pytest.raises(RuntimeError, match="9998 turns of one loop"):
+        launch(kernel("a", "while True:\n    pass"), 1, 1, zeros(1))

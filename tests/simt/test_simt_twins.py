@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from simt import SimtError, Unsupported, launch, twin
+from simt import SimtError, launch, twin
 from tests.simt.helpers import kernel, zeros
 from tests.simt.kernels.traffic import load2
 
@@ -17,16 +17,6 @@ def sum_of_pairs(out, a, first):
     x, y = load2(a, first + 2 * t)
     if t < out.size:
         out[t] = x + float32(10) * y
-
-
-def only_a_twin(twin_of: object) -> object:
-    """An intrinsic that only the simulator knows."""
-
-    def intrinsic(array, index):
-        raise NotImplementedError
-
-    twin(intrinsic)(twin_of)
-    return intrinsic
 
 
 def test_an_aligned_vector_may_begin_at_any_item_of_a_shared_array() -> None:
@@ -62,20 +52,18 @@ def test_a_vector_that_is_crooked_or_ends_outside_is_a_finding(a, first, thread,
     assert (finding.check, finding.thread, finding.array) == ("memory", thread, "a")
 
 
-def test_a_vector_of_a_tensor_is_crooked_where_its_memory_is() -> None:
-    torch = pytest.importorskip("torch")
-    with pytest.raises(SimtError, match="misaligned"):
-        launch(sum_of_pairs, 1, 32, zeros(32), torch.from_numpy(MORE)[1:], 0)
-
-
 def test_every_item_of_a_vector_is_checked_for_races() -> None:
     whole = ITEMS.copy()
     with pytest.raises(SimtError, match="race"):
         launch(sum_of_pairs, 1, 32, whole[3::2], whole, 0)  # thread t writes what t + 1 reads
 
 
-@only_a_twin
-def swap2(access, array, index):
+def swap2(array, index):
+    raise NotImplementedError  # only its twin is used
+
+
+@twin(swap2)
+def _(access, array, index):
     x, y = access.load(array, index, 2)
     access.store(array, index, (y, x))
 
@@ -88,23 +76,3 @@ def test_a_store_of_a_vector_is_one_access_and_can_race() -> None:
     assert set(trace.records.num_bytes.tolist()) == {8}
     with pytest.raises(SimtError, match="race"):
         launch(kernel("a", "swap2(a, 2 * (t // 2))", swap2=swap2), 1, 32, a)
-
-
-def test_a_vector_of_an_impossible_size_is_refused() -> None:
-    load_many = only_a_twin(lambda access, array, index: access.load(array, index, 8))
-    loads = kernel("out, a", "out[0] = load_many(a, 0)[0]", load_many=load_many)
-    with pytest.raises(Unsupported, match="not 32"):
-        launch(loads, 1, 1, zeros(1), zeros(8))
-
-
-def test_the_items_of_a_vector_can_be_read_as_another_type() -> None:
-    """By the bytes of all lanes, one after the other."""
-    low_bytes = only_a_twin(
-        lambda access, a, index: tuple(
-            item.view(np.int8).reshape(-1, 4)[:, 0] for item in access.load(a, index, 2)
-        )
-    )
-    out, a = np.zeros((64, 2), np.int32), np.arange(128, dtype=np.int32) * 77
-    lines = "x, y = low_bytes(a, 2 * t)\nout[t, 0] = x\nout[t, 1] = y"
-    launch(kernel("out, a", lines, low_bytes=low_bytes), 1, 64, out, a)
-    np.testing.assert_array_equal(out, a.view(np.int8)[::4].reshape(64, 2))

@@ -46,24 +46,6 @@ def accesses(trace: Trace, block: Index, thread: int, site: Site) -> list[np.rec
     return [r for r, of in records if (of, trace.sites[r.place]) == (thread, site)]
 
 
-@pytest.mark.parametrize("order", ["together", "reverse"])
-@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.check == "race"])
-def test_a_race_knows_its_two_accesses(name: str, order: str) -> None:
-    report = run(FAULTS[name], trace="all", order=order, collect=True)
-    for race in report.findings:
-        own = accesses(report.trace, race.block, race.thread, race.site)
-        (mine,) = [r for r in own if r.instruction == race.instruction]
-        others = accesses(report.trace, race.other_block, race.other_thread, race.other_site)
-        before = [
-            r.instruction
-            for r in others
-            if r.instruction <= mine.instruction
-            and r.address < mine.address + mine.num_bytes
-            and mine.address < r.address + r.num_bytes
-        ]
-        assert race.other_instruction == max(before, default=None)  # the last one
-
-
 # No lane is in bounds; a record is only referred to, in order to read one of its fields; or it is a
 # variable that isn't in memory.
 WITHOUT_ACCESS = (
@@ -72,11 +54,25 @@ WITHOUT_ACCESS = (
 )
 
 
-@pytest.mark.parametrize("name", [n for n, f in FAULTS.items() if f.check != "race"])
-def test_a_mistake_is_found_at_itself_and_not_at_the_access_before(name: str) -> None:
-    report = run(FAULTS[name], trace="all", collect=True)
-    for finding in report.findings:
-        here = report.trace.records.instruction == finding.instruction
-        places = np.unique(report.trace.records.place[here])
-        is_found = [report.trace.sites[place] for place in places] == [finding.site]
-        assert is_found == (name not in WITHOUT_ACCESS)
+@pytest.mark.parametrize("order", ["together", "reverse"])
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_mistake_knows_its_access_and_a_race_the_other_one(name: str, order: str) -> None:
+    report = run(FAULTS[name], trace="all", order=order, collect=True)
+    for found in report.findings:
+        block = report.trace.only(block=found.block).records
+        here = np.unique(block.place[block.instruction == found.instruction])
+        is_access = [report.trace.sites[place] for place in here] == [found.site]
+        assert is_access == (name not in WITHOUT_ACCESS)
+        if found.check != "race":
+            continue
+        own = accesses(report.trace, found.block, found.thread, found.site)
+        (mine,) = [r for r in own if r.instruction == found.instruction]
+        others = accesses(report.trace, found.other_block, found.other_thread, found.other_site)
+        before = [
+            r.instruction
+            for r in others
+            if r.instruction <= mine.instruction
+            and r.address < mine.address + mine.num_bytes
+            and mine.address < r.address + r.num_bytes
+        ]
+        assert found.other_instruction == max(before, default=None)  # the last one
