@@ -10,7 +10,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from numba import cuda, float32
 
 from simt import Report, launch, program
 from tests.simt.helpers import N, double, floats, kernel, zeros
@@ -91,36 +90,6 @@ def test_random_programs_run_as_in_plain_python(trial: Trial, tmp_path: Path) ->
         np.testing.assert_array_equal(out, run_thread_by_thread(module, 3, 32))
 
 
-@cuda.jit
-def sums_of_rows(out, a, lengths):
-    """As many rounds, with a barrier in each, as the thread block's length says.
-
-    out is read and written: a thread block that runs twice counts twice.
-    """
-    s = cuda.shared.array((2, N), float32)
-    t, b = cuda.threadIdx.x, cuda.blockIdx.x
-    for i in range(lengths[b]):
-        s[i % 2, t] = a[b, i, t]
-        cuda.syncthreads()
-        out[b, t] += s[i % 2, N - 1 - t]
-
-
-LENGTHS = np.array([3, 0, 8, 1, 5], np.int32)
-
-
-@pytest.mark.parametrize("lanes", [128, 4096])
-def test_thread_blocks_may_wait_at_different_times(lanes: int, trial: Trial) -> None:
-    """And those that are traced run once more, alone."""
-    trial.patch(LANES, lanes)
-    options = {"watch": ("out[b, t] +=", "end"), "trace": [1, 4], "max_turns": max(LENGTHS)}
-    report = trial.both(
-        sums_of_rows, 5, N, lambda: (floats(5, N), floats(5, 8, N), LENGTHS), **options
-    )
-    assert trial.batched
-    assert len(report.at("out[b, t] +=")) == sum(LENGTHS)
-    assert len(report.trace.records) > 0
-
-
 START = """
 b = cuda.blockIdx.x
 x = numbers[b, t]
@@ -132,6 +101,8 @@ own[b % 2, 0] = own[b % 2, 1] = t
 cuda.syncthreads()
 """
 SIDE_BY_SIDE = (
+    # They may wait at different times.
+    "for i in range(b): s[i % 2, t] = x; cuda.syncthreads(); out[b, t] += s[i % 2, 31 - t]",
     # A variable that holds numbers, or arrays of one shape
     "part, first = out[0, :b], out[0, :2]\ny = part is first",
     "row = s[t % 2]",
@@ -180,6 +151,8 @@ ALONE = (
 def test_what_needs_one_block_after_another_gets_it(
     line: str, batched: bool | None, trial: Trial
 ) -> None:
+    """The thread block that is traced runs once more, alone."""
+
     def draw() -> Arguments:
         memory = np.zeros(34, np.int8)
         counts, shifted = memory[:32].view(np.int32), memory[2:].view(np.int32)
@@ -187,7 +160,8 @@ def test_what_needs_one_block_after_another_gets_it(
         return counts, shifted, zeros(12), zeros(6, 32), numbers.astype(np.float32)
 
     one = kernel("counts, shifted, sums, out, numbers", START + line)
-    trial.both(one, 6, 32, draw, watch="end", max_turns=100)
+    trial.patch(LANES, 128)
+    trial.both(one, 6, 32, draw, watch="end", trace=[1], max_turns=100)
     assert trial.batched is batched
 
 

@@ -13,11 +13,6 @@ from simt import SimtError, Unsupported, cuda, launch
 from tests.simt.helpers import double, floats, imported, kernel, zeros
 
 
-@cuda.jit(device=True)
-def item(a, i):
-    return a[i]
-
-
 def plain(x):
     return x + 1
 
@@ -51,22 +46,6 @@ def test_arrays_and_tensors_are_written_in_place_and_can_race(library: str) -> N
 def test_what_is_no_kernel_or_no_argument_is_refused(function, args: tuple, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         launch(function, 1, 4, *args)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"dtype": "bfloat16"}, r"a\.view\(torch\.uint16\)"),
-        ({"device": "meta"}, "on meta"),
-        ({"layout": "sparse_coo"}, "a: "),
-    ],
-    ids=str,
-)
-def test_a_tensor_that_is_no_argument_is_refused(options: dict[str, str], words: str) -> None:
-    torch = pytest.importorskip("torch")
-    options = {name: getattr(torch, value, value) for name, value in options.items()}
-    with pytest.raises(TypeError, match=words):
-        launch(double, 1, 4, zeros(4), torch.zeros(4, **options))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +142,6 @@ def test_a_list_of_signatures_takes_values_of_their_types_only(array, number) ->
     [
         ("cuda.no_such_thing()", "cuda.no_such_thing"),
         ("out[0] = plain(a[0])", "plain is a plain Python function"),
-        ("out[0] = item(a)", "item takes the arguments a, i"),
         ("f = g = lambda x: x + t", "`lambda`"),
         ("out[0] = abs(i + t for i in range(3))", "a generator"),
         ("out[0] = 2**64", "more than 64 bits"),
@@ -181,7 +159,7 @@ def test_a_list_of_signatures_takes_values_of_their_types_only(array, number) ->
     ],
 )
 def test_what_is_not_supported_is_named_with_its_line(line: str, words: str) -> None:
-    refused = kernel("out, a", line, plain=plain, item=item, float16=np.float16)
+    refused = kernel("out, a", line, plain=plain, float16=np.float16)
     with pytest.raises(Unsupported) as caught:
         launch(refused, 1, 1, floats(4), floats(4))
     for part in (words, "line 4, in kernel", line):

@@ -58,13 +58,11 @@ def test_votes_and_shuffles_are_of_the_lanes_of_their_mask(
 
 # Mistakes ------------------------------------------------------------------------------------
 
-IN_A_MASK = ["syncwarp({})"]
-IN_A_MASK += [f"{vote}_sync({{}}, t > 3)" for vote in ("ballot", "all", "any", "eq")]
-IN_A_MASK += [f"shfl{how}_sync({{}}, t, 0)" for how in ("", "_up", "_down", "_xor")]
+IN_A_MASK = ("syncwarp({})", "ballot_sync({}, t > 3)", "all_sync({}, t > 3)", "shfl_sync({}, t, 0)")
 TAKEN = ("shfl_sync({}, t, 4)", "shfl_up_sync({}, t, 1)")  # by thread 5 from thread 4
 SOME_RETURN, OTHERS = "if t % 32 < 5: return", "0xFFFFFFE0"
 MASKS = f"mask = 0x1F if t % 32 < 5 else {OTHERS}"
-BARRIERS = [f"cuda.syncthreads{name}" for name in ("()", "_count(1)", "_and(1)", "_or(1)")]
+BARRIERS = ("cuda.syncthreads()", "cuda.syncthreads_or(1)")
 SHARED = "s = cuda.shared.array(48, float32)\ns[t] = t\n"
 VIEWS = """
 first = cuda.shared.array(0, {})
@@ -91,12 +89,11 @@ MISTAKES = [  # and what is said of them
         "if cuda.blockIdx.x > 0 and t == 3: out[0] = 1",
         "3 of thread block 2 writes .* thread 3 of thread block 1 wrote .* nothing orders two",
     ),
+    ("if cuda.blockIdx.x == 2: out[0] = t", "of thread block 2 writes .* no barrier in between"),
     # A second view knows what the first has written.
     (VIEWS.format("float32", "uint16", "second[2 * t % 32 + 1]"), "race: thread 16"),
-    (VIEWS.format("float32", "uint16", "second[2 * t + 2] if t == 7 else 0"), "race: thread 7"),
     (VIEWS.format("float32", "uint16", "second[32] if t == 15 else 0"), "init: thread 15"),
     (VIEWS.format("uint16", "float32", "second[t // 2] if t == 9 else 0"), "race: thread 9"),
-    (VIEWS.format("uint16", "float32", "second[8] if t == 9 else 0"), "init: thread 9"),
     (VIEWS.format("float64", "uint16", "second[64] if t == 15 else 0"), "init: thread 15"),
 ]
 
@@ -109,38 +106,18 @@ def test_a_mistake_names_its_threads(body: str, words: str, order: str) -> None:
         launch(wrong, 3, NUM_THREADS, zeros(4), shared_bytes=256, order=order)
 
 
-@pytest.mark.parametrize("order", ["together", "reverse"])
-@pytest.mark.parametrize("array", ["out", "s"])
-def test_a_race_inside_a_later_thread_block_is_told_as_one_inside(array: str, order: str) -> None:
-    line = f"if cuda.blockIdx.x + cuda.blockIdx.y == 2: {array}[0] = t"
-    writes = kernel("out", f"s = cuda.shared.array(32, float32)\n{line}")
-    (finding,) = launch(writes, (2, 2), 64, zeros(4), order=order, collect=True).findings
-    assert finding.block == finding.other_block == (1, 1, 0)
-    assert str(finding).count("thread block (1, 1, 0)") == 1
-    assert "no barrier in between" in str(finding)
-
-
 # Records -------------------------------------------------------------------------------------
-
-KINDS = {
-    "write": "out[t] = t",
-    "read": "x = out[t]",
-    "atomic": "cuda.atomic.add(out, t, 1)",
-    "shuffle": "cuda.shfl_sync(-1, t, 8)",
-    "vote": "cuda.any_sync(-1, t > 3)",
-    "syncwarp": "cuda.syncwarp()",
-    "barrier": "cuda.syncthreads()",
-}
 
 
 @pytest.mark.parametrize("order", ["together", "reverse"])
 def test_after_low_lanes_returned_the_others_keep_their_numbers(order: str) -> None:
-    returns = kernel("out", "\n".join(["if t % 32 < 5: return", *KINDS.values()]))
+    lines = ("x = out[t]", "cuda.any_sync(-1, t > 3)", "cuda.syncthreads()")
+    returns = kernel("out", "\n".join(["if t % 32 < 5: return", *lines]))
     options = {"trace": 0, "order": order, "exited_may_skip": True}
     trace = launch(returns, 1, NUM_THREADS, zeros(NUM_THREADS), **options).trace
-    for kind in KINDS:
+    for kind in ("read", "vote", "barrier"):
         records = trace.only(kind=kind).records
         threads = 32 * records.warp + records.lane
         assert sorted(threads) == [t for t in range(NUM_THREADS) if t % 32 >= 5]
-        if kind in ("write", "read", "atomic"):
+        if kind == "read":
             np.testing.assert_array_equal(records.address, trace.arrays[0].address + 4 * threads)

@@ -63,27 +63,6 @@ def shared_memory_outlives_the_wait(a, sums, out):
     out[i] = a[i] + others + sums[3 - cuda.blockIdx.x]
 
 
-def counters(rng):
-    return np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)
-
-
-@example(4, 32, counters, lambda *args: {0: [8], 1: [24], 2: [27]})
-@cuda.jit
-def fences_on_both_sides_of_the_wait(count, data, out):
-    first = cuda.threadIdx.x == 0
-    if first:
-        cuda.atomic.add(count, 0, 1)
-        cuda.atomic.add(data, 0, 3)
-    cuda.cg.this_grid().sync()
-    if first:
-        cuda.atomic.add(data, 0, 3)
-        cuda.threadfence()
-        last = cuda.atomic.add(count, 0, 1) == 7
-        cuda.threadfence()
-        if last:
-            out[0] = 3 + data[0]
-
-
 @fault(4, 32, first_row, "race")
 @cuda.jit
 def reads_what_comes_after_the_wait(a):
@@ -99,11 +78,3 @@ def reads_what_comes_after_the_wait(a):
 def one_thread_block_never_waits(a):
     if cuda.blockIdx.x != 2:
         cuda.cg.this_grid().sync()  # FAULT
-
-
-@fault(4, 32, first_row, "sync")
-@cuda.jit
-def one_thread_never_waits(a):
-    grid = cuda.cg.this_grid()
-    if cuda.threadIdx.x != 2:
-        grid.sync()  # FAULT

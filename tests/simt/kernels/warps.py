@@ -1,4 +1,4 @@
-"""Shuffles, votes and barriers of a warp, whole or in part; votes of a block; atomics."""
+"""Shuffles, votes and barriers of a warp; atomics."""
 
 import numba
 import numpy as np
@@ -7,26 +7,20 @@ from numba import cuda
 from tests.simt.kernels.example import example
 
 ALL = 0xFFFFFFFF
-NAN = np.float32(np.nan)
-
-
-# Votes, and barriers of a warp ---------------------------------------------------------------
 
 
 def two_warps(rng):
-    return np.append(np.arange(32) - 9, np.arange(1, 33)).astype(np.int32), np.zeros((10, 64), int)
+    return np.append(np.arange(32) - 9, np.arange(1, 33)).astype(np.int32), np.zeros((11, 64), int)
 
 
 def each_answer(a, out):
-    """Of -9 to 22 and of 1 to 32. Bit 31 makes the int32 of a ballot negative."""
+    """Of -9 to 22 and of 1 to 32."""
     i = np.arange(64)
-    lane, positive = i % 32, (a > 0).reshape(2, 32)
-    ballots = (positive << np.arange(32)).sum(1).astype(np.uint32).view(np.int32)
-    shuffled = i // 32 * 32 + i // 8, i - 3 * (lane > 2), i + 3 * (lane < 29), i ^ 3
-    of_warps = [False, True], [False, True], [False, True], ballots, [ALL] * 2
-    return {
-        1: np.stack([*(a[lanes] for lanes in shuffled), *np.repeat(of_warps, 32, 1), a[i ^ 31]])
-    }
+    lane = i % 32
+    shuffled = i // 32 * 32 + i // 8, i - 3 * (lane > 2), i + 3 * (lane < 29), i ^ 3, i ^ 31
+    of_warps = [False, True], [False, True], [False, True]
+    votes = *of_warps, [22 + 32] * 2, [False] * 2, [True] * 2
+    return {1: np.stack([*(a[lanes] for lanes in shuffled), *np.repeat(votes, 32, 1)])}
 
 
 @example(1, 64, two_warps, each_answer)
@@ -39,38 +33,15 @@ def each_warp_function(a, out):
     out[1, i] = cuda.shfl_up_sync(ALL, a[i], 32 + 3)
     out[2, i] = cuda.shfl_down_sync(ALL, a[i], 32 + 3)
     out[3, i] = cuda.shfl_xor_sync(ALL, a[i], 32 + 3)
-    out[4, i] = cuda.all_sync(ALL, a[i])
-    out[5, i] = cuda.any_sync(ALL, a[i] > 31)
-    out[6, i] = cuda.eq_sync(ALL, a[i] > 0)
-    out[7, i] = cuda.ballot_sync(ALL, a[i] > 0)
-    out[8, i] = cuda.activemask()
     warp[i] = a[i]
     cuda.syncwarp()
-    out[9, i] = warp[i ^ 31]
-
-
-# Votes of a block ----------------------------------------------------------------------------
-
-
-def three_blocks(rng):
-    return np.repeat([1, 0, -1], 48) * (np.arange(144) != 7), np.zeros((4, 144), np.int32)
-
-
-def block_votes(a, out):
-    positive = a.reshape(3, 48) > 0
-    votes = [positive.sum(1), positive.all(1), positive.any(1), ~positive.any(1)]
-    return {1: np.repeat(votes, 48, 1)}
-
-
-@example(3, 48, three_blocks, block_votes)
-@cuda.jit
-def syncthreads_count_and_or(a, out):
-    i = cuda.grid(1)
-    positive = int(a[i] > 0)
-    out[0, i] = cuda.syncthreads_count(positive)
-    out[1, i] = 1 if cuda.syncthreads_and(positive) else 0
-    out[2, i] = 1 if cuda.syncthreads_or(positive) else 0
-    out[3, i] = 1 if cuda.syncthreads_and(1 - positive) else 0
+    out[4, i] = warp[i ^ 31]
+    out[5, i] = cuda.all_sync(ALL, a[i])
+    out[6, i] = cuda.any_sync(ALL, a[i] > 31)
+    out[7, i] = cuda.eq_sync(ALL, a[i] > 0)
+    out[8, i] = cuda.syncthreads_count(a[i] > 0)
+    out[9, i] = cuda.syncthreads_and(a[i] > 0)
+    out[10, i] = cuda.syncthreads_or(a[i] > 0)
 
 
 # Atomics -------------------------------------------------------------------------------------
@@ -93,23 +64,3 @@ def histogram_of_each_block_then_of_all(a, counts):
     cuda.syncthreads()
     if t < 8:
         cuda.atomic.add(counts, t, block[t])
-
-
-def items_and_ends(rng):
-    a = rng.integers(-99, 100, 100).astype(np.int32)
-    return a, np.array([-1000, 1000, 500, -500, NAN, NAN, 7, 7], np.float32)
-
-
-@example(2, 64, items_and_ends, lambda a, ends: {1: [a.max(), a.min(), *ends[2:]]})
-@cuda.jit
-def atomic_max_and_min(a, ends):
-    i = cuda.grid(1)
-    if i < a.size:
-        cuda.atomic.max(ends, 0, a[i])
-        cuda.atomic.min(ends, 1, a[i])
-        cuda.atomic.max(ends, 2, a[i])
-        cuda.atomic.min(ends, 3, a[i])
-        cuda.atomic.max(ends, 4, a[i])
-        cuda.atomic.min(ends, 5, a[i])
-        cuda.atomic.max(ends, 6, NAN)
-        cuda.atomic.min(ends, 7, NAN)
