@@ -1,4 +1,4 @@
-"""Shuffles, votes and barriers of a warp; atomics."""
+"""Shuffles and votes of a warp, votes of a block; atomics."""
 
 import numba
 import numpy as np
@@ -7,6 +7,7 @@ from numba import cuda
 from tests.simt.kernels.example import example
 
 ALL = 0xFFFFFFFF
+NAN = np.float32(np.nan)
 
 
 def two_warps(rng):
@@ -39,9 +40,9 @@ def each_warp_function(a, out):
     out[5, i] = cuda.all_sync(ALL, a[i])
     out[6, i] = cuda.any_sync(ALL, a[i] > 31)
     out[7, i] = cuda.eq_sync(ALL, a[i] > 0)
-    out[8, i] = cuda.syncthreads_count(a[i] > 0)
-    out[9, i] = cuda.syncthreads_and(a[i] > 0)
-    out[10, i] = cuda.syncthreads_or(a[i] > 0)
+    out[8, i] = cuda.syncthreads_count(int(a[i] > 0))
+    out[9, i] = cuda.syncthreads_and(int(a[i] > 0))
+    out[10, i] = cuda.syncthreads_or(int(a[i] > 0))
 
 
 # Atomics -------------------------------------------------------------------------------------
@@ -64,3 +65,18 @@ def histogram_of_each_block_then_of_all(a, counts):
     cuda.syncthreads()
     if t < 8:
         cuda.atomic.add(counts, t, block[t])
+
+
+def items_and_ends(rng):
+    a = rng.integers(-99, 100, 128).astype(np.int32)
+    return a, np.array([-1000, 1000, NAN, 7], np.float32)
+
+
+@example(2, 64, items_and_ends, lambda a, ends: {1: [a.max(), a.min(), NAN, 7]})
+@cuda.jit
+def atomic_max_and_min(a, ends):
+    i = cuda.grid(1)
+    cuda.atomic.max(ends, 0, a[i])
+    cuda.atomic.min(ends, 1, a[i])
+    cuda.atomic.max(ends, 2, a[i])
+    cuda.atomic.min(ends, 3, NAN)
