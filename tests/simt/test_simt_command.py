@@ -3,7 +3,6 @@
 import linecache
 import subprocess
 import sys
-from _thread import interrupt_main
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,6 +93,21 @@ except Exception as error:
 """
 
 
+# Each turn's condition is another, so that nothing calls it endless before Ctrl-C comes.
+ENDLESS = """
+@cuda.jit
+def endless(t):
+    while t >= 0:
+        t = t % 64 + 1
+
+from _thread import interrupt_main
+from threading import Timer
+Timer(1, interrupt_main).start()
+endless[1, 64](0)
+"""
+
+
+@pytest.mark.usefixtures("interrupts_arrive")
 @pytest.mark.parametrize(
     ("text", "code", "last", "said"),
     [
@@ -107,6 +121,7 @@ except Exception as error:
             RIGHT.replace("63 - t", "cuda.eval(t)"),
             *(2, ": reverse could not run", "does not know cuda.eval\n  program.py, line 12"),
         ),
+        (RIGHT + ENDLESS, 130, "sum 2016.0", "in endless:"),
         ("print('hello')", 2, "hello", "program.py launched no kernel."),
         ("x = (", 2, "", "SyntaxError: '(' was never closed"),
     ],
@@ -114,7 +129,7 @@ except Exception as error:
 def test_a_finding_decides_the_exit_code_then_what_could_not_run_then_the_program(
     text: str, code: int, last: str, said: str, simt: Run
 ) -> None:
-    """An error is shown without our lines."""
+    """An error is shown without our lines, and Ctrl-C with the line that was running."""
     done = simt(text, "program.py", "1")
     assert done.returncode == code
     assert done.stdout.rstrip("\n").endswith(last)
@@ -136,35 +151,6 @@ def test_a_script_or_a_kernel_that_does_not_exist_is_named(
     done = simt(RIGHT, *options)
     assert done.returncode == 2
     assert said in done.stderr
-
-
-# Each turn's condition is another, so that nothing calls it endless before anything is said.
-ENDLESS = """
-@cuda.jit
-def endless(t):
-    while t >= 0:
-        t = t % 64 + 1
-
-endless[1, 64](0)
-"""
-
-
-@pytest.mark.usefixtures("interrupts_arrive")
-def test_ctrl_c_says_which_line_was_running(simt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = []
-
-    def interrupt(words: str, **_: object) -> None:
-        """In place of the line that says what takes long."""
-        said.append(words)
-        interrupt_main()
-
-    monkeypatch.setattr("simt.__main__.SECONDS_UNTIL_PROGRESS", 1)
-    monkeypatch.setattr("simt.__main__.print", interrupt, raising=False)
-    done = simt(RIGHT + ENDLESS, "program.py", "1")
-    assert "launch 1 of endless: grid (1, 1, 1), block (64, 1, 1)" in said[0]
-    assert done.returncode == 130
-    assert "in endless:" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 TYPED = """

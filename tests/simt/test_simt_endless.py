@@ -13,7 +13,6 @@ LOOK_EVERY = 211  # turns, in most tests; a prime, as 4,999 is
 N = 1000  # turns
 ENDLESS = {
     "nothing changes": "while True:\n    pass",
-    "the step is forgotten": "i, s = 0, 0\nwhile i < a.size:\n    s += a[i]",
     "the step is 0": "i = 0\nwhile i < a.size:\n    i += 0",
     "it waits for another thread block": "while a[0] == 0:\n    pass",
     "a lock that a lane of the same warp has": "while cuda.atomic.cas(a, 0, 0, 1) != 0:\n    pass",
@@ -22,9 +21,7 @@ ENDLESS = {
 LONG = {
     "a while loop": "while i < N:\n    i += 1",
     "a for loop": "for i in range(1, N + 1):\n    pass",
-    "one that is left": "while True:\n    i += 1\n    if i == N: break",
     "one that goes on and off": "k = 0\nwhile k < 2:\n    i += 1\n    k = 2 if i == N else 1 - k",
-    "a flag that depends on a counter": "k = True\nwhile k:\n    i += 1\n    k = i < N",
     "a counter in memory": "while out[0] < N:\n    out[0] += 1\ni = N",
     "a counter that all share": "while cuda.atomic.add(out, 0, 1) < N:\n    i += 1",
     "a counter of a function": "while step(out) < N:\n    i += 1\ni += 1",
