@@ -18,9 +18,6 @@ ROW = 8
 DEVICE_FUNCTIONS = """
 from numba import cuda
 @cuda.jit(device=True)
-def quotient_and_rest(x, y):
-    return x // y, x % y
-@cuda.jit(device=True)
 def helper(a, b):
     c, t = a - b, a"""
 KERNEL = """
@@ -73,7 +70,7 @@ class Writer:
 
     def statement(self, depth: int) -> list[str]:
         name, number = self.pick(VARIABLES), self.number(1)
-        kinds = ["assign", "augment", "pair"] + ["write"] * self.in_kernel
+        kinds = ["assign", "augment"] + ["write"] * self.in_kernel
         kinds += ["if", "if", "for", "while"] * (depth > 0)
         kinds += ["break", "continue"] * (self.loops > 0)
         if self.random.random() < 0.1:
@@ -83,10 +80,6 @@ class Writer:
                 changes = [f"{op}= {number}" for op in "+-*&|^"]
                 changes += ["//= 3", "%= -7", f"<<= {number} & 7", f">>= {number} & 7"]
                 return [f"{name} {self.pick(changes)}", f"{name} %= 97"]
-            case "pair":
-                pairs = [f"b, {number} % 97", f"divmod({number}, 9)"]
-                pairs += [f"quotient_and_rest({number}, 5)"] * self.in_kernel
-                return [f"a, b = {self.pick(pairs)}"]
             case "write":
                 return [f"out[t, {number} % {ROW}] {self.pick(('=', '+='))} {self.number(1)} % 97"]
             case "if":
@@ -108,9 +101,10 @@ class Writer:
 
     def loop(self, word: str, depth: int) -> list[str]:
         number = [f"({self.number(0)}) % 6" for _ in range(2)]
-        ranges = [number[0], f"{number[0]}, {number[1]} + 3", f"{number[0]} + 4, {number[1]}, -2"]
-        ranges.append(f"{number[0]}, {number[1]}, ({self.number(0)}) // 9 * 2 + 1")
-        over = self.pick([*(f"range({numbers})" for numbers in ranges), "(5, 9, 2)"])
+        step = self.pick(("1", "-2", f"({self.number(0)}) // 9 * 2 + 1"))
+        over = self.pick(
+            (f"range({number[0]})", f"range({', '.join([*number, step])})", "(5, 9, 2)")
+        )
         self.counters += 1
         self.loops += 1
         i, body = f"i{self.counters}", self.block(depth - 1, 3)
@@ -154,8 +148,7 @@ def run_thread_by_thread(
         blockDim=SimpleNamespace(x=num_threads),
     )
     names = {"cuda": cuda}
-    for name in ("helper", "quotient_and_rest"):
-        names[name] = FunctionType(getattr(module, name).py_func.__code__, names)
+    names["helper"] = FunctionType(module.helper.py_func.__code__, names)
     kernel = FunctionType(module.kernel.py_func.__code__, names)
     for thread in range(num_blocks * num_threads):
         cuda.blockIdx.x, cuda.threadIdx.x = divmod(thread, num_threads)

@@ -36,7 +36,6 @@ FUNCTIONS = {"put": put, "same": same, "either": either, "apply": apply}
         ("b[t] = a[t] + c[0]", "b"),
         ("row = a[1]\npart = row[1:3]\npart[0] = b[0] + c[0]", "a"),
         ("d = b\nfor _ in range(2):\n    d[0] = a[0] + c[0]\n    d = a  # later", "ab"),
-        ("d = a if c[0] > 0 else b\nd[0] = c[0]", "ab"),
         ("d = same(a)\nd[0] = b[0]\nsame(c)[1] = b[0]", "ac"),
         ("either(a, b, True)[0] = c[0]", "ab"),
         ("apply(put, a, b[0])\nc[0] = b[0]  # a function that is given may write", "abc"),

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import cuda, int32
 
-from tests.simt.kernels.example import example, fault
+from tests.simt.kernels.example import example, fault, one_and_result
 
 ROWS, COLUMNS = 9, 128
 
@@ -28,39 +28,19 @@ def each_row_after_the_one_above(a):
         grid.sync()
 
 
-def numbers_and_sums(rng):
-    return rng.integers(0, 10, 256, np.int32), np.zeros(4, np.int32), np.zeros(256, np.int32)
-
-
-def normalized(a, sums, out):
-    sums = a.reshape(4, 64).sum(axis=1)
-    own = np.repeat(sums, 64)
-    return {1: sums, 2: a + sums.sum() - own + sums[::-1].repeat(64)}
-
-
 @cuda.jit(device=True)
-def of_all_other_blocks(grid, sums, own):
-    grid.sync()
-    total = 0
-    for block in range(sums.size):
-        total += sums[block]
-    return total - own
+def wait():
+    cuda.cg.this_grid().sync()
 
 
-@example(4, 64, numbers_and_sums, normalized)
+@example(4, 32, one_and_result(128), lambda a, out: {1: a.reshape(4, 32)[:, ::-1].ravel()})
 @cuda.jit
-def shared_memory_outlives_the_wait(a, sums, out):
-    own = cuda.shared.array(1, int32)
+def shared_memory_outlives_the_wait(a, out):
+    own = cuda.shared.array(32, int32)
     t, i = cuda.threadIdx.x, cuda.grid(1)
-    if t == 0:
-        own[0] = 0
-    cuda.syncthreads()
-    cuda.atomic.add(own, 0, a[i])
-    cuda.syncthreads()
-    if t == 0:
-        sums[cuda.blockIdx.x] = own[0]
-    others = of_all_other_blocks(cuda.cg.this_grid(), sums, own[0])
-    out[i] = a[i] + others + sums[3 - cuda.blockIdx.x]
+    own[t] = a[i]
+    wait()
+    out[i] = own[31 - t]
 
 
 @fault(4, 32, first_row, "race")

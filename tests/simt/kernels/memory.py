@@ -1,4 +1,4 @@
-"""Arrays: two to four dimensions, strides, rows and slices, scalars."""
+"""Arrays: rows and slices; scalars."""
 
 import numpy as np
 from numba import cuda
@@ -12,28 +12,6 @@ def numbers(rng, *shape):
 
 def unwritten(*shape):
     return np.full(shape, 99, np.int32)
-
-
-def three_arrays(rng):
-    """The last two in columns, as a transposed array is."""
-    arrays = numbers(rng, 4, 5), numbers(rng, 5, 4, 3).T, numbers(rng, 5, 4, 3, 2).T
-    return *arrays, unwritten(2, 3, 4, 5), unwritten(6)
-
-
-def sums_and_shapes(b, c, d, out, shapes):
-    return {3: b - c + 2 * d, 4: [3, 4, 5, 60, 3, 2]}
-
-
-@example(1, 128, three_arrays, sums_and_shapes)
-@cuda.jit
-def two_to_four_dimensions_and_their_shapes(b, c, d, out, shapes):
-    i = cuda.threadIdx.x
-    if i < out.size:
-        x, y, z, w = i % 5, i // 5 % 4, i // 20 % 3, i // 60
-        out[w, z, y, x] = b[y, x] - c[z, y, x] + 2 * d[w, z, y, x]
-    if i == 0:
-        shapes[0], shapes[1], shapes[2] = c.shape
-        shapes[3], shapes[4], shapes[5] = c.size, c.ndim, c[0, 1:3].shape[0]
 
 
 @example(
