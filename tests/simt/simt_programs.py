@@ -133,24 +133,15 @@ def arguments(num_threads: int = NUM_THREADS) -> tuple[np.ndarray, np.ndarray]:
     return out, np.arange(12).reshape(3, 4) * 7 % 11
 
 
-def run_thread_by_thread(
-    module: ModuleType, num_blocks: int = 1, num_threads: int = NUM_THREADS
-) -> np.ndarray:
-    """What plain Python makes of the program: each thread alone, one after another.
-
-    num_threads  of a thread block
-    """
-    out, table = arguments(num_blocks * num_threads)
+def run_thread_by_thread(module: ModuleType) -> np.ndarray:
+    """What plain Python makes of the program: each thread alone, one after another."""
+    out, table = arguments()
     rows, table = out.astype(object), table.tolist()  # of integers of Python
-    cuda = SimpleNamespace(
-        threadIdx=SimpleNamespace(x=0),
-        blockIdx=SimpleNamespace(x=0),
-        blockDim=SimpleNamespace(x=num_threads),
-    )
+    zero = SimpleNamespace(x=0)
+    cuda = SimpleNamespace(threadIdx=SimpleNamespace(x=0), blockIdx=zero, blockDim=zero)
     names = {"cuda": cuda}
     names["helper"] = FunctionType(module.helper.py_func.__code__, names)
     kernel = FunctionType(module.kernel.py_func.__code__, names)
-    for thread in range(num_blocks * num_threads):
-        cuda.blockIdx.x, cuda.threadIdx.x = divmod(thread, num_threads)
+    for cuda.threadIdx.x in range(NUM_THREADS):
         kernel(rows, table)
     return rows.astype(out.dtype)

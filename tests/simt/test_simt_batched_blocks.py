@@ -11,83 +11,68 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from simt import Report, launch, program
+from simt import launch, program
+from simt.batched_blocks import run_batched
 from tests.simt.helpers import N, double, floats, kernel, zeros
 from tests.simt.kernels.example import EXAMPLES, FAULTS, Arguments, Fault, Size, from_text
 from tests.simt.kernels.faults import NAMES
-from tests.simt.simt_programs import arguments, run_thread_by_thread, write_program
+from tests.simt.simt_programs import arguments, write_program
 
 LANES = "simt.batched_blocks.LANES"  # of a wide gang, at most
 
 
-class Trial:
-    """Launches, and notes which ran side by side.
+def runs_batched(
+    kernel: Callable, grid: Size, block: Size, draw: Callable[[], Arguments], **options
+) -> bool | None:
+    """Whether a launch ended side by side; None if that was not tried. In any case all must be as
+    it is one after another."""
+    tried = []
 
-    batched  of the last launch: None if it was not tried side by side, else whether it ended
-    """
+    def noted(*args: object) -> bool:
+        tried.append(run_batched(*args))
+        return tried[-1]
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.patch, self.batched = monkeypatch.setattr, None
-        run = program.run_batched
-
-        def noted(*args: object) -> bool:
-            self.batched = run(*args)
-            return self.batched
-
-        self.patch(program, "run_batched", noted)
-
-    def both(self, kernel, grid, block, draw: Callable[[], Arguments], **options) -> Report | None:
-        """Side by side and one after another; they must agree. Returns the first report."""
-        self.batched = None
-        report, *found = outcome(kernel, grid, block, draw(), **options)
-        with mock.patch.object(program, "may_run_batched", return_value=False):
-            _, *expected = outcome(kernel, grid, block, draw(), **options)
-        np.testing.assert_equal(found, expected)
-        return report
+    with mock.patch.object(program, "run_batched", noted):
+        found = outcome(kernel, grid, block, draw(), **options)
+    with mock.patch.object(program, "may_run_batched", return_value=False):
+        np.testing.assert_equal(found, outcome(kernel, grid, block, draw(), **options))
+    return tried[0] if tried else None
 
 
-def outcome(
-    kernel: Callable, grid: Size, block: Size, args: Arguments, **options
-) -> tuple[Report | None, str, Arguments, list]:
-    """The report, what was raised, the arguments afterwards, and what the report says."""
+def outcome(kernel: Callable, grid: Size, block: Size, args: Arguments, **options) -> list:
+    """The arguments afterwards, and what was raised or what the report says."""
     try:
         report = launch(kernel, grid, block, *args, **options)
     except Exception as found:  # a finding, or anything else: it must be the same
-        return None, f"{type(found).__name__}: {found}", args, []
+        return [args, f"{type(found).__name__}: {found}"]
     snapshots = [
         (s.block, s.line, s.threads, {n: (v.dtype, v.tolist()) for n, v in s.values.items()})
         for s in report.snapshots
     ]
     trace = report.trace and [report.trace.records.tolist(), report.trace.ways]
-    return report, "", args, [report.findings, snapshots, trace]
-
-
-@pytest.fixture
-def trial(monkeypatch: pytest.MonkeyPatch) -> Trial:
-    return Trial(monkeypatch)
+    return [args, report.findings, snapshots, trace]
 
 
 # Kernels without a mistake -------------------------------------------------------------------
 
 
-def test_every_right_kernel_does_the_same(trial: Trial) -> None:
-    ended = []
-    for name, one in EXAMPLES.items():
-        options = {"shared_bytes": one.shared_bytes, "watch": "end"}
-        assert trial.both(one.kernel, one.grid, one.block, one.draw, **options).clean, name
-        ended.append(trial.batched)
+def test_every_right_kernel_does_the_same() -> None:
+    ended = [
+        runs_batched(
+            *(one.kernel, one.grid, one.block, one.draw),
+            shared_bytes=one.shared_bytes,
+            watch="end",
+        )
+        for one in EXAMPLES.values()
+    ]
     assert False not in ended
     assert ended.count(True) >= 5
 
 
-def test_random_programs_run_as_in_plain_python(trial: Trial, tmp_path: Path) -> None:
-    trial.patch(LANES, 64)
+def test_random_programs_do_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LANES, 64)
     for seed in range(20):
-        module = write_program(seed, tmp_path)
-        out, table = arguments(96)
-        launch(module.kernel, 3, 32, out, table)
-        assert trial.batched
-        np.testing.assert_array_equal(out, run_thread_by_thread(module, 3, 32))
+        assert runs_batched(write_program(seed, tmp_path).kernel, 3, 32, lambda: arguments(96))
 
 
 START = """
@@ -146,7 +131,7 @@ ALONE = (
     ],
 )
 def test_what_needs_one_block_after_another_gets_it(
-    line: str, batched: bool | None, trial: Trial
+    line: str, batched: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread block that is traced runs once more, alone."""
 
@@ -157,9 +142,9 @@ def test_what_needs_one_block_after_another_gets_it(
         return counts, shifted, zeros(12), zeros(6, 32), numbers.astype(np.float32)
 
     one = kernel("counts, shifted, sums, out, numbers", START + line)
-    trial.patch(LANES, 128)
-    trial.both(one, 6, 32, draw, watch="end", trace=[1], max_turns=100)
-    assert trial.batched is batched
+    monkeypatch.setattr(LANES, 128)
+    options = {"watch": "end", "trace": [1], "max_turns": 100}
+    assert runs_batched(one, 6, 32, draw, **options) is batched
 
 
 @pytest.mark.parametrize(
@@ -171,11 +156,11 @@ def test_what_needs_one_block_after_another_gets_it(
         (48, {}),  # a part of a warp
     ],
 )
-def test_what_asks_for_one_block_after_another_gets_it(
-    num_threads: int, options: dict, trial: Trial
-) -> None:
-    trial.both(double, 6, num_threads, lambda: (zeros(6 * N), floats(6 * N)), **options)
-    assert trial.batched is None
+def test_what_asks_for_one_block_after_another_gets_it(num_threads: int, options: dict) -> None:
+    def draw() -> Arguments:
+        return zeros(6 * N), floats(6 * N)
+
+    assert runs_batched(double, 6, num_threads, draw, **options) is None
 
 
 # Kernels with a mistake ----------------------------------------------------------------------
@@ -196,10 +181,12 @@ def in_one_block_of_six(fault: Fault) -> Callable:
     ],
 )
 def test_a_mistake_is_left_to_the_blocks_alone(
-    name: str, lanes: int, options: dict, trial: Trial
+    name: str, lanes: int, options: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial.patch(LANES, lanes)
+    monkeypatch.setattr(LANES, lanes)
     one = FAULTS[name]
     kernel, grid = (one.kernel, one.grid) if one.grid != 1 else (in_one_block_of_six(one), 6)
-    trial.both(kernel, grid, N, one.draw, shared_bytes=one.shared_bytes, **options)
-    assert trial.batched is not True  # with atomics and syncwarps, it was not even tried
+    options = {"shared_bytes": one.shared_bytes, **options}
+    assert (
+        runs_batched(kernel, grid, N, one.draw, **options) is not True
+    )  # with atomics and syncwarps, it was not even tried

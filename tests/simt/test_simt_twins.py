@@ -68,11 +68,9 @@ def _(access, array, index):
     access.store(array, index, (y, x))
 
 
-def test_a_store_of_a_vector_is_one_access_and_can_race() -> None:
+def test_a_store_of_a_vector_can_race() -> None:
     a = ITEMS.copy()
-    trace = launch(kernel("a", "swap2(a, 2 * t)", swap2=swap2), 1, 32, a, trace=0).trace
+    launch(kernel("a", "swap2(a, 2 * t)", swap2=swap2), 1, 32, a)
     np.testing.assert_array_equal(a, ITEMS.reshape(-1, 2)[:, ::-1].ravel())
-    assert len(trace) == 2 * 32
-    assert set(trace.records.num_bytes.tolist()) == {8}
     with pytest.raises(SimtError, match="race"):
         launch(kernel("a", "swap2(a, 2 * (t // 2))", swap2=swap2), 1, 32, a)
