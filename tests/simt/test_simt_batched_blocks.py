@@ -187,6 +187,5 @@ def test_a_mistake_is_left_to_the_blocks_alone(
     one = FAULTS[name]
     kernel, grid = (one.kernel, one.grid) if one.grid != 1 else (in_one_block_of_six(one), 6)
     options = {"shared_bytes": one.shared_bytes, **options}
-    assert (
-        runs_batched(kernel, grid, N, one.draw, **options) is not True
-    )  # with atomics and syncwarps, it was not even tried
+    batched = runs_batched(kernel, grid, N, one.draw, **options)
+    assert batched is not True  # with atomics and syncwarps, it was not even tried
