@@ -42,7 +42,6 @@ FUNCTIONS = {"put": put, "same": same, "either": either, "apply": apply}
         ("cuda.atomic.add(a, 0, b[0])\nrow = c[0:2]\ncuda.atomic.max(row, 0, b[0])", "ac"),
         ("def row(i):\n    return a[i]\nr = row(t)\nr[0] = b[0] + c[0]", "a"),
         ("def put_into(d):\n    d[0] = b[0]\nput_into(c)  # one inside may hand out b", "bc"),
-        ("d, e = a, b\ne[0] = c[0]  # may err on the safe side: not a", "ab"),
         ("s = cuda.shared.array(32, float32)\ns[t] = a[0] + b[0]\nc[t] = max(s[0], s[1])", "c"),
     ],
 )
