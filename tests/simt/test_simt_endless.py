@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from numba import cuda
 
 from simt import launch
 from tests.simt.helpers import kernel, zeros
@@ -24,14 +23,7 @@ LONG = {
     "one that goes on and off": "k = 0\nwhile k < 2:\n    i += 1\n    k = 2 if i == N else 1 - k",
     "a counter in memory": "while out[0] < N:\n    out[0] += 1\ni = N",
     "a counter that all share": "while cuda.atomic.add(out, 0, 1) < N:\n    i += 1",
-    "a counter of a function": "while step(out) < N:\n    i += 1\ni += 1",
 }
-
-
-@cuda.jit(device=True)
-def step(a):
-    a[0] += 1
-    return a[0]
 
 
 @pytest.mark.parametrize("order", ["together", "forward"])
@@ -48,7 +40,7 @@ def test_an_endless_loop_is_named(lines: str, order: str, monkeypatch: pytest.Mo
 def test_a_long_loop_ends(lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simt.statements.LOOK_EVERY", LOOK_EVERY)
     out = zeros(1)
-    launch(kernel("out", f"i = 0\n{lines}\nout[0] = i", N=N, step=step), 1, 1, out)
+    launch(kernel("out", f"i = 0\n{lines}\nout[0] = i", N=N), 1, 1, out)
     assert out[0] == N
 
 
