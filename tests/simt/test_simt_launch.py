@@ -97,10 +97,6 @@ def test_a_signature_belongs_to_one_kernel_or_device_function_of_a_function() ->
         assert out[0] == number
 
 
-def with_signature(signature: object, body: str) -> Callable:
-    return cuda.jit(signature)(kernel("a, n", body).py_func)
-
-
 @pytest.mark.parametrize(
     ("signature", "array", "found"),
     [
@@ -116,7 +112,7 @@ def with_signature(signature: object, body: str) -> Callable:
 )
 def test_a_signature_takes_arrays_whose_bytes_mean_the_same(signature, array, found) -> None:
     """Numba passes any array. The first three are as run_ptx computes them."""
-    made = with_signature(f"void({signature}, int32)", "a[1] = n")
+    made = cuda.jit(f"void({signature}, int32)")(kernel("a, n", "a[1] = n").py_func)
     if found == "misread":
         with pytest.raises(TypeError, match=found):
             launch(made, 1, 1, array, -5)
@@ -125,13 +121,12 @@ def test_a_signature_takes_arrays_whose_bytes_mean_the_same(signature, array, fo
         assert array.tolist() == found
 
 
-@pytest.mark.parametrize(
-    ("array", "number"), [(np.zeros(4, np.uint32), 1), (np.zeros(4, np.int32), 2.7)]
-)
-def test_a_list_of_signatures_takes_values_of_their_types_only(array, number) -> None:
+def test_a_list_of_signatures_takes_values_of_their_types_only() -> None:
     """Numba passes a number through ctypes.c_int32, which raises TypeError."""
-    with pytest.raises(TypeError, match="its signature"):
-        launch(with_signature(["void(int32[:], int32)"], "a[0] = n"), 1, 1, array, number)
+    made = cuda.jit(["void(int32[:], int32)"])(kernel("a, n", "a[0] = n").py_func)
+    for array, number in ((np.zeros(4, np.uint32), 1), (np.zeros(4, np.int32), 2.7)):
+        with pytest.raises(TypeError, match="its signature"):
+            launch(made, 1, 1, array, number)
 
 
 # What cannot be run --------------------------------------------------------------------------
