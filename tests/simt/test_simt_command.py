@@ -145,16 +145,12 @@ import numpy as np
 from numba_cuda_mlir import cuda
 from numba_cuda_mlir.types import Tuple, float32, float64, int32, void
 
-@cuda.jit(int32(int32), device=True)
-def next_one(n):
-    return n + 1
-
 @cuda.jit(void(float64[:, ::1], int32, Tuple((int32, float32))))
 def one(a, n, pair):
-    a[0, 0], a[0, 1] = n, next_one(pair[0]) + pair[1]
+    a[0, 0], a[0, 1] = n, pair[0] + pair[1]
 
 a = np.zeros((1, 2))
-one[1, 1](a, 2, (2, 0.1))
+one[1, 1](a, 2, (3, 0.1))
 print(a.tolist())
 """
 
