@@ -1,68 +1,34 @@
 """Functions that the compiler didn't inline, written as nvcc writes them."""
 
-import math
-
 import numpy as np
 import pytest
-from numba import cuda
 
 from simt.ptx import PtxError, PtxReport, run_ptx
 from tests.simt.ptx.small_kernels import text_of
 
-# square(x) = x * x; odd_or(x) = square(x) for odd x, else x; pair(x, y) = x + y, x - y.
+# square(x) = x * x; odd_or(x) = square(x) for odd x, else x; pair((x, y), z) = x * z + y, x - y.
 FUNCTIONS = """
-.func (.param .b32 func_retval0) square(.param .b32 square_param_0)
-{
-.reg .b32 %r<3>;
-ld.param.u32 %r1, [square_param_0];
-mul.lo.s32 %r2, %r1, %r1;
-st.param.b32 [func_retval0+0], %r2;
-ret;
+.func (.param .b32 out) square(.param .b32 in) {
+.reg .b32 %r<3>; ld.param.u32 %r1, [in]; mul.lo.s32 %r2, %r1, %r1; st.param.b32 [out+0], %r2; ret;
 }
-.func (.param .b32 func_retval0) odd_or(.param .b32 odd_or_param_0)
-{
+.func (.param .b32 out) odd_or(.param .b32 in) {
 .reg .pred %p<2>; .reg .b32 %r<4>;
-ld.param.u32 %r1, [odd_or_param_0];
-st.param.b32 [func_retval0+0], %r1;
-and.b32 %r2, %r1, 1;
-setp.eq.s32 %p1, %r2, 0;
-@%p1 ret;
-{
-.param .b32 param0;
-st.param.b32 [param0+0], %r1;
-.param .b32 retval0;
-call.uni (retval0), square, (param0);
-ld.param.b32 %r3, [retval0+0];
+ld.param.u32 %r1, [in]; st.param.b32 [out+0], %r1;
+and.b32 %r2, %r1, 1; setp.eq.s32 %p1, %r2, 0; @%p1 ret;
+{ .param .b32 param0; st.param.b32 [param0+0], %r1; .param .b32 retval0;
+call.uni (retval0), square, (param0); ld.param.b32 %r3, [retval0+0]; }
+st.param.b32 [out+0], %r3; ret;
 }
-st.param.b32 [func_retval0+0], %r3;
-ret;
+.func (.param .align 8 .b8 out[8]) pair(.param .align 8 .b8 in[8], .param .b32 factor) {
+.local .align 8 .b8 depot[8]; .reg .b32 %r<7>;
+ld.param.v2.u32 {%r1, %r2}, [in]; ld.param.u32 %r3, [factor];
+st.local.u32 [depot], %r3; ld.local.u32 %r4, [depot];
+mad.lo.s32 %r5, %r1, %r4, %r2; sub.s32 %r6, %r1, %r2; st.param.v2.b32 [out+0], {%r5, %r6}; ret;
 }
-.func (.param .align 8 .b8 func_retval0[8]) pair(
-    .param .align 8 .b8 pair_param_0[8], .param .b32 pair_param_1
-)
-{
-.local .align 8 .b8 __local_depot2[8];
-.reg .b32 %r<7>;
-ld.param.v2.u32 {%r1, %r2}, [pair_param_0];
-ld.param.u32 %r3, [pair_param_1];
-st.local.u32 [__local_depot2], %r3;
-ld.local.u32 %r4, [__local_depot2];
-mad.lo.s32 %r5, %r1, %r4, %r2;
-sub.s32 %r6, %r1, %r2;
-st.param.v2.b32 [func_retval0+0], {%r5, %r6};
-ret;
-}
-.func tally(.param .b32 start)
-{
-.shared .align 4 .b8 s[4];
-.reg .pred %p<2>;
-.reg .b32 %r<4>;
-mov.u32 %r1, s;
-ld.param.b32 %r3, [start];
-setp.ne.u32 %p1, %r3, 0;
-@%p1 st.shared.u32 [%r1], %r3;
-atom.shared.add.u32 %r2, [%r1], 1;
-ret;
+.func tally(.param .b32 start) {
+.shared .align 4 .b8 s[4]; .reg .pred %p<2>; .reg .b32 %r<4>;
+mov.u32 %r1, s; ld.param.b32 %r3, [start]; setp.ne.u32 %p1, %r3, 0;
+@%p1 st.shared.u32 [%r1], %r3; atom.shared.add.u32 %r2, [%r1], 1; ret;
 }
 .func (.reg .b32 result) in_registers (.reg .b32 number) { mov.u32 result, number; ret; }
 .func forever() { call.uni forever, (); ret; }
@@ -131,20 +97,3 @@ def test_shared_memory_of_a_function_is_one_for_all_its_calls() -> None:
 def test_a_call_that_cannot_be_run_is_refused_with_its_line(body: str, what: str) -> None:
     with pytest.raises(PtxError, match=what):
         run(body, np.zeros(4, np.uint32))
-
-
-@pytest.mark.needs("numba-cuda")
-def test_a_function_of_cudas_own_library_runs() -> None:
-    """pow and lgamma of float64 are too long for the compiler to inline."""
-
-    @cuda.jit
-    def powers(array):
-        number = array[cuda.threadIdx.x]
-        array[cuda.threadIdx.x] = math.pow(number, 1.7) + math.lgamma(number)
-
-    numbers = np.linspace(0.5, 9, 50)
-    found = numbers.copy()
-    report = run_ptx(powers, 1, 50, found)
-    assert report.issued["branch"] >= 2 * 2  # two warps, two calls
-    expected = [number**1.7 + math.lgamma(number) for number in numbers]
-    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)

@@ -1,100 +1,72 @@
-"""What the lanes of a warp, or the threads of a block, find out about one another's numbers."""
+"""What the lanes of a warp find out about one another's numbers."""
 
 import operator
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, reduce
 
 import numpy as np
 import pytest
 
 from tests.simt.ptx.small_kernels import run
 
+LANES = range(32)
 DRAW = np.random.default_rng(0)
 HALVES = "setp.lt.u32 %p1, %r0, 16; selp.b32 %r3, 0xFFFF, 0xFFFF0000, %p1; "
 REST = "setp.lt.u32 %p1, %r0, 20; mov.u32 %r3, 0xFFFFF; @!%p1 bra END; "
 # What computes the masks -> the lanes that each names.
-MASKS = {"mov.u32 %r3, -1; ": [range(32)], HALVES: [range(16), range(16, 32)], REST: [range(20)]}
+MASKS = {"mov.u32 %r3, -1; ": [LANES], HALVES: [range(16), range(16, 32)], REST: [range(20)]}
+
+
+def mask(lanes: Iterable[int]) -> int:
+    return sum(1 << lane for lane in lanes)
+
+
+def are_same(numbers: Iterable) -> bool:
+    return len({*numbers}) == 1
+
+
+def signed(number: int) -> int:
+    return number - (number >> 31 << 32)
+
+
+REDUCED = {
+    **{"add.u32": sum, "min.u32": min, "max.u32": max, "add.s32": sum},
+    **{"min.s32": partial(min, key=signed), "max.s32": partial(max, key=signed)},
+    **{"and.b32": partial(reduce, operator.and_), "or.b32": partial(reduce, operator.or_)},
+    "xor.b32": partial(reduce, operator.xor),
+}
+
+
+def cases() -> Iterator[tuple[str, Callable[[int, dict[int, int]], int]]]:
+    """An instruction, and what it gives a lane, of the numbers of all lanes that are named. The
+    lane's number is %r4, and the upper half of %rd4; %p4 says whether it is large."""
+    for name, function in REDUCED.items():
+        yield f"redux.sync.{name} %r5, %r4, %r3", lambda _, all_, f=function: f(all_.values())
+    for bits, own in ((32, "%r4"), (64, "%rd4")):
+        yield (f"match.any.sync.b{bits} %r5, {own}, %r3",
+               lambda lane, all_: mask(n for n in all_ if all_[n] == all_[lane]))  # fmt: skip
+        yield (f"match.all.sync.b{bits} %r5|%p2, {own}, %r3; @!%p2 add.u32 %r5, %r5, 5",
+               lambda _, all_: mask(all_) if are_same(all_.values()) else 5)  # fmt: skip
+    yield ("vote.sync.ballot.b32 %r5, %p4, %r3",
+           lambda _, all_: mask(n for n in all_ if all_[n] >> 31))  # fmt: skip
+    for mode, function in (("any", any), ("all", all), ("uni", are_same)):
+        yield (f"vote.sync.{mode}.pred %p2, %p4, %r3; selp.b32 %r5, 1, 0, %p2",
+               lambda _, all_, f=function: f(number >> 31 for number in all_.values()))  # fmt: skip
+    for holds in (operator.eq, operator.lt, operator.le, operator.gt, operator.ge):
+        yield (f"mov.u32 %r5, %lanemask_{holds.__name__}",
+               lambda lane, _, f=holds: mask(n for n in LANES if f(n, lane)))  # fmt: skip
 
 
 @pytest.mark.parametrize("masks", MASKS, ids=["all", "halves", "20 lanes"])
-@pytest.mark.parametrize("bits", [32, 64])
-def test_lanes_with_the_same_number_find_one_another(bits: int, masks: str) -> None:
-    """The numbers of 64 bits differ in their upper half only."""
-    kinds = DRAW.integers(0, 4, 32).astype(f"u{bits // 8}") << np.uint8(bits - 8)
-    kinds[16:] = kinds[16] if masks == HALVES else kinds[16:]
-    out, register = np.zeros((32, 4), np.uint32), {32: "%r4", 64: "%rd4"}[bits]
-    body = f"mul.wide.u32 %rd8, %r0, 16; add.u64 %rd8, %rd8, %rd11; {masks}"
-    body += f"mad.wide.u32 %rd9, %r0, {bits // 8}, %rd12; ld.global.b{bits} {register}, [%rd9]; "
-    body += f"match.any.sync.b{bits} %r5, {register}, %r3; "
-    body += f"match.all.sync.b{bits} %r6|%p2, {register}, %r3; selp.b32 %r7, 1, 0, %p2; "
-    run(body + "st.global.v4.u32 [%rd8], {%r5, %r6, %r7, %r7}; END:", out, kinds)
-    for lane, those in ((lane, group) for group in MASKS[masks] for lane in group):
-        same = sum(1 << other for other in those if kinds[other] == kinds[lane])
-        whole = sum(1 << other for other in those)
-        assert out[lane].tolist()[:3] == [same, whole * (same == whole), same == whole]
-
-
-EXACT = {"add": operator.add, "min": min, "max": max}
-LOGIC = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
-
-
-@pytest.mark.parametrize("masks", MASKS, ids=["all", "halves", "20 lanes"])
-@pytest.mark.parametrize(("type_", "functions"), [("u32", EXACT), ("s32", EXACT), ("b32", LOGIC)])
-def test_the_numbers_of_the_lanes_named_are_reduced(
-    type_: str, functions: dict[str, Callable], masks: str
-) -> None:
-    items = DRAW.integers(0, 2**32, 32, np.uint32).view("i4" if type_ == "s32" else "u4")
-    for name, function in functions.items():
+@pytest.mark.parametrize("kinds", [[0], [2**32 - 1], DRAW.integers(0, 2**32, 4, np.uint32)])
+def test_each_lane_gets_what_the_lanes_that_are_named_make(kinds: list, masks: str) -> None:
+    items = DRAW.choice(np.array(kinds, np.uint32), 32)
+    items[16:] = items[16] if masks == HALVES else items[16:]
+    for instruction, exact in cases():
         out = np.zeros_like(items)
-        run(f"{masks}ld.global.u32 %r4, [%rd2]; redux.sync.{name}.{type_} %r5, %r4, %r3; "
-            "st.global.u32 [%rd1], %r5; END:", out, items)  # fmt: skip
-        for those in MASKS[masks]:
-            want = reduce(function, items[those].tolist())
-            assert all((want - int(found)) % 2**32 == 0 for found in out[those])
-
-
-@pytest.mark.parametrize("masks", MASKS, ids=["all", "halves", "20 lanes"])
-@pytest.mark.parametrize("below", [0, 5, 16, 32])
-def test_a_vote_is_that_of_the_lanes_in_the_mask(below: int, masks: str) -> None:
-    out = np.zeros((32, 4), np.uint32)
-    body = f"mad.wide.u32 %rd5, %r0, 16, %rd11; {masks} setp.lt.u32 %p2, %r0, {below}; "
-    body += "vote.sync.ballot.b32 %r4, %p2, %r3; st.global.u32 [%rd5], %r4; "
-    for n, mode in enumerate(("any", "all", "uni"), 1):
-        body += f"vote.sync.{mode}.pred %p3, %p2, %r3; selp.b32 %r5, 1, 0, %p3; "
-        body += f"st.global.u32 [%rd5+{4 * n}], %r5; "
-    run(body + "END:", out)
-    for those in MASKS[masks]:
-        yes = [lane for lane in those if lane < below]
-        want = [sum(1 << n for n in yes), bool(yes), len(yes) == len(those)]
-        assert (out[those] == [*want, len(yes) in (0, len(those))]).all()
-
-
-@pytest.mark.parametrize("first", [0, 3, 40, 70])
-def test_a_barrier_counts_the_threads_that_say_yes(first: int) -> None:
-    """In three thread blocks of 70 threads, in turn: those from `first` on, none, all."""
-    out = np.zeros((3, 70, 4), np.uint32)
-    body = (
-        "mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 70, %r0; mad.wide.u32 %rd5, %r2, 16, %rd11; "
-        f"mov.u32 %r3, {first}; setp.eq.u32 %p1, %r1, 1; @%p1 mov.u32 %r3, 99; "
-        "setp.eq.u32 %p1, %r1, 2; @%p1 mov.u32 %r3, 0; setp.ge.u32 %p1, %r0, %r3; "
-        "bar.red.popc.u32 %r4, 0, %p1; bar.red.and.pred %p2, 0, %p1; bar.red.or.pred %p3, 0, %p1; "
-        "barrier.red.popc.u32 %r7, 0, !%p1; selp.b32 %r5, 1, 0, %p2; selp.b32 %r6, 1, 0, %p3; "
-        "st.global.v4.u32 [%rd5], {%r4, %r5, %r6, %r7};"
-    )
-    for checks in (("memory", "init", "race", "sync"), ()):
-        run(body, out, threads=70, grid=3, checks=checks)
-        for block, yes in enumerate([70 - first, 0, 70]):
-            assert (out[block] == [yes, yes == 70, yes > 0, 70 - yes]).all()
-
-
-def test_the_masks_of_the_lanes_around_a_lane() -> None:
-    out = np.zeros((32, 5), np.uint32)
-    names = ("eq", "lt", "le", "gt", "ge")
-    body = "mad.wide.u32 %rd5, %r0, 20, %rd11; " + "".join(
-        f"mov.u32 %r3, %lanemask_{name}; st.global.u32 [%rd5+{4 * n}], %r3; "
-        for n, name in enumerate(names)
-    )
-    run(body, out)
-    holds = [int.__eq__, int.__lt__, int.__le__, int.__gt__, int.__ge__]
-    for lane, row in enumerate(out.tolist()):
-        assert row == [sum(1 << n for n in range(32) if hold(n, lane)) for hold in holds]
+        run(f"{masks}ld.global.u32 %r4, [%rd2]; mov.b64 %rd4, {{7, %r4}}; setp.ge.u32 %p4, %r4, "
+            f"0x80000000; {instruction}; st.global.u32 [%rd1], %r5; END:", out, items)  # fmt: skip
+        for named in MASKS[masks]:
+            all_ = {lane: int(items[lane]) for lane in named}
+            want = [exact(lane, all_) % 2**32 for lane in named]
+            assert out[named].tolist() == want, instruction
