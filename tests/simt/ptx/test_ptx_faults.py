@@ -24,9 +24,8 @@ WRONG = {
         "ld.global.u32 %r3, [%rd1+4];",
     "4 bytes before the start of argument 0": "st.global.u32 [%rd1+-4], %r0;",
     "address 0x0 is a null pointer": "mov.u64 %rd3, 0; ld.global.u32 %r3, [%rd3];",
-    "address 0x28 is 40 bytes past a null": "mov.u64 %rd3, 0; st.u32 [%rd3+40], %r0;",
     "address 0xfffffffffffffffc is 4 bytes before a null pointer":
-        "mov.u64 %rd3, 0; st.global.u32 [%rd3+-4], %r0;",
+        "mov.u64 %rd3, 0; st.u32 [%rd3+-4], %r0;",
     "in argument 0, and goes past its end": "ld.global.v2.u32 {%r3, %r4}, [%rd11+124];",
     "thread 16 of thread block 0, address 0x100 is outside the 256 bytes of shared memory":
         "mov.u32 %r1, s; mad.lo.s32 %r1, %r0, 16, %r1; st.shared.u32 [%r1], %r0;",
@@ -35,8 +34,6 @@ WRONG = {
     # near the end of all numbers
     "memory: thread 0 of thread block 0, address 0x7ffffffffffffff0":
         "mov.u64 %rd5, 0x7ffffffffffffff0; ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%rd5];",
-    "memory: thread 0 of thread block 0, address 0x7ffffffffffffffc":
-        "st.shared.u32 [s+9223372036854775804], %r0;",
     "init: thread 0 of thread block 0, address 0x0 is read, and was never written":
         TO_SHARED + "ld.shared.u32 %r3, [%r1];",
     "race: thread 0 of thread block 0 does a read where thread 1 did a write, with no barrier":
@@ -97,24 +94,14 @@ def test_thread_blocks_race_with_one_another() -> None:
 
 # What a text computes: its body, and what is in the array afterwards.
 RIGHT = {
-    # the reverse, by addresses that wrap around in 32 bits
-    STORE + "bar.sync 0; mov.u32 %r4, s; sub.s32 %r4, %r4, %r2; "
-    "ld.shared.u32 %r3, [%r4+124]; st.global.u32 [%rd1], %r3;": [31 - t for t in range(32)],
     # generic addresses, in another space for each lane
     STORE + "cvt.u64.u32 %rd5, %r1; cvta.shared.u64 %rd5, %rd5;" + FIRST_HALF
     + "selp.b64 %rd6, %rd5, %rd1, %p1; @!%p1 st.global.u32 [%rd1], 9; "
     "ld.u32 %r3, [%rd6]; add.u32 %r3, %r3, 1; st.u32 [%rd6], %r3; "
     "@%p1 ld.shared.u32 %r3, [%r1]; @%p1 st.global.u32 [%rd1], %r3;": [*range(1, 17), *[10] * 16],
-    # atomics, which don't race
-    "atom.global.add.u32 %r3, [%rd11], %r0; red.global.max.u32 [%rd11+4], %r0; "
-    "atom.global.cas.b32 %r4, [%rd11+8], 0, 7; setp.eq.u32 %p1, %r4, 0; "
-    "@%p1 st.global.u32 [%rd11+12], %r3;": [sum(range(32)), 31, 7, *[0] * 29],
     # strong stores and loads, which don't race
     "st.relaxed.gpu.global.u32 [%rd11], 5; ld.volatile.global.u32 %r3, [%rd11]; "
     "atom.global.add.u32 %r4, [%rd11], 0; @%p1 st.global.u32 [%rd1], %r3;": [5, *[0] * 31],
-    # lanes of a warp whose barrier orders their accesses
-    STORE + "bar.warp.sync -1;" + NEIGHBOUR + "st.global.u32 [%rd1], %r3;":
-        [t ^ 1 for t in range(32)],
     # lanes that parted, meet again and shuffle by a distance of five bits
     "setp.lt.u32 %p1, %r0, 5; mov.u32 %r3, 1; @!%p1 bra MEET; mov.u32 %r3, 3; MEET: "
     "shfl.sync.down.b32 %r4|%p2, %r3, 33, 31, -1; activemask.b32 %r5; add.u32 %r4, %r4, %r5; "
@@ -122,11 +109,22 @@ RIGHT = {
     # a mask that names lanes that have ended, as after `if i >= n: return`
     FIRST_HALF + "@!%p1 bra END; vote.sync.ballot.b32 %r1, %p1, -1; st.global.u32 [%rd1], %r1; "
     "END: ret;": [0xFFFF] * 16 + [0] * 16,
-    # registers packed and taken apart, the low part first, and a half of a parameter: of 0x7F00…
-    "mov.b64 %rd5, {%r0, 7}; mov.b64 {%r3, %r4}, %rd5; mov.b64 {_, %r5}, %rd5; "
-    "mad.lo.u32 %r3, %r3, 100, %r4; mad.lo.u32 %r3, %r3, 10, %r5; "
-    "ld.param.u32 %r6, [p1+4]; shr.u32 %r6, %r6, 8; mad.lo.u32 %r3, %r3, 1000, %r6; "
-    "st.global.u32 [%rd1], %r3;": [(t * 100 + 7) * 10_000 + 7_000 + 0x7F for t in range(3)],
+    # lanes that come to a shuffle by a jump back, while others wait for them there
+    "mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 16; @%p1 bra LATE; MEET: shfl.sync.bfly.b32 %r4, %r3, "
+    "16, 31, -1; bra END; LATE: mov.u32 %r3, 1; bra MEET; END: "
+    "mad.lo.u32 %r4, %r3, 100, %r4; st.global.u32 [%rd1], %r4;": [100] * 16 + [1] * 16,
+    # sums: subnormal numbers are none in global memory, but in shared memory
+    "setp.eq.u32 %p1, %r0, 0; mov.u32 %r3, 1; mov.b32 %f1, %r3; @%p1 st.shared.f32 [s], %f1; "
+    "@%p1 atom.shared.add.f32 %f2, [s], %f1; @%p1 atom.global.add.f32 %f2, [%rd11], %f1; "
+    "@%p1 ld.shared.f32 %f3, [s]; @%p1 st.global.f32 [%rd11+4], %f3;": [0, 2],
+    # the upper part of registers and of a parameter: of 0x7F00…
+    "mov.b64 %rd5, {%r0, 7}; mov.b64 {_, %r5}, %rd5; ld.param.u32 %r6, [p1+4]; "
+    "shr.u32 %r6, %r6, 8; mad.lo.u32 %r3, %r6, 10, %r5; st.global.u32 [%rd1], %r3;": [1277],
+    # constants that have exponents or a name, or stand for their bits: 150, 0.5, 0.25 and 32
+    "mov.f32 %f1, 1.5e2; mov.f64 %fd1, 0f3F000000; cvt.rn.f32.f64 %f2, %fd1; mov.b32 %r2, "
+    "0f3E800000; mov.b32 %f3, %r2; add.f32 %f1, %f1, %f2; add.f32 %f1, %f1, %f3; mul.f32 %f1, "
+    "%f1, 0f40800000; cvt.rzi.u32.f32 %r3, %f1; add.u32 %r3, %r3, WARP_SZ; "
+    "st.global.u32 [%rd1], %r3;": [603 + 32],
     # registers of inner scopes, as in inline assembly, which uses names again
     "mov.u32 %r3, 1; { .reg .b32 %r3; mov.u32 %r3, 20; add.u32 %r4, %r3, 0; } "
     "{ .reg .b16 %r3; mov.u16 %r3, 300; cvt.u32.u16 %r5, %r3; } "
@@ -151,7 +149,6 @@ def test_a_text_computes(body: str, want: list[int]) -> None:
 # Loops -------------------------------------------------------------------------------------------
 
 ENDLESS = {
-    "without a condition": "AGAIN: bra AGAIN;",
     "waits for a number in memory": "AGAIN: ld.global.u32 %r3, [%rd11]; setp.eq.u32 %p1, %r3, 0; "
     "@%p1 bra AGAIN;",
     "counts meanwhile, and stores": "AGAIN: ld.global.u32 %r3, [%rd11]; add.u32 %r4, %r4, 1; "
@@ -187,14 +184,13 @@ TURNS = (
 )
 
 
-@pytest.mark.parametrize("checks", [CHECKS, ()], ids=["checked", "unchecked"])
-def test_threads_that_wait_for_one_another_take_turns(checks: tuple[str, ...]) -> None:
+def test_threads_that_wait_for_one_another_take_turns() -> None:
     array = np.zeros(32, np.uint32)
-    run(TURNS.format(41, 40), array, checks=checks)
+    run(TURNS.format(41, 40), array)
     assert array[0] == 40
     array[0] = 0
     with pytest.raises(PtxFault, match=r"sync: thread 1 of thread block 0 goes round the loop at"):
-        run(TURNS.format(41, 30), array, checks=checks, max_steps=10_000)
+        run(TURNS.format(41, 30), array, max_steps=10_000)
 
 
 def test_memory_may_be_as_before_for_one_thread_and_new_for_another() -> None:
@@ -210,16 +206,6 @@ def test_memory_may_be_as_before_for_one_thread_and_new_for_another() -> None:
     assert array[:3].tolist() == [0, 1, 1]
 
 
-def test_a_lock_of_every_thread_goes_from_thread_to_thread() -> None:
-    """The one that has it must go on, though the others' loop comes first in the text."""
-    array = np.zeros(34, np.uint32)
-    run("AGAIN: atom.acquire.gpu.global.cas.b32 %r3, [%rd11], 0, 1; setp.ne.u32 %p1, %r3, 0; "
-        "@%p1 bra AGAIN; ld.global.u32 %r4, [%rd11+4]; add.u32 %r4, %r4, %r0; "
-        "st.global.u32 [%rd11+4], %r4; membar.gl; atom.release.global.exch.b32 %r3, [%rd11], 0;",
-        array)  # fmt: skip
-    assert array[:2].tolist() == [0, sum(range(34))]
-
-
 PROGRESS = {
     "counts in memory": ("", "ld.global.u32 %r3, [%rd1]; add.u32 %r3, %r3, 1; "
     "st.global.u32 [%rd1], %r3;"),
@@ -228,7 +214,6 @@ PROGRESS = {
         "st.global.u32 [%rd1], %r4; ld.global.u32 %r3, [%rd1]; add.u32 %r4, %r3, 1; "
         "mov.u32 %r5, 0; st.global.u32 [%rd1], %r5;",
     ),
-    "counts by atomics": ("", "atom.global.add.u32 %r3, [%rd1], 1;"),
     "hands a number from lane to lane": (
         "mov.u32 %r4, 0;",
         "shfl.sync.bfly.b32 %r5, %r4, 1, 31, -1; add.u32 %r4, %r5, 1; mov.u32 %r3, %r4;",
@@ -253,10 +238,9 @@ D: bar.sync 0; setp.ne.u32 %p3, %r0, 0; @%p3 bra E;
 membar.gl; add.u32 %r3, %r1, 1; st.volatile.global.u32 [%rd5], %r3; E: mov.u32 %r4, 1;"""
 
 
-@pytest.mark.parametrize("checks", [("memory", "init", "sync"), CHECKS])
-def test_a_thread_block_may_wait_for_one_that_stands_at_a_barrier(checks: tuple[str, ...]) -> None:
+def test_a_thread_block_may_wait_for_one_that_stands_at_a_barrier() -> None:
     out = np.zeros(64, np.uint32)
-    run(LOOK_BACK, out, grid=4, checks=checks)
+    run(LOOK_BACK, out, grid=4)
     assert out[:5].tolist() == [1, 2, 3, 4, 0]
 
 
@@ -295,35 +279,6 @@ def test_atomics_give_each_thread_the_number_before_it(
     assert array.tolist() == [*accumulate(numbers.tolist(), exact)][:-1]
 
 
-def test_a_sum_in_global_memory_has_no_subnormal_numbers() -> None:
-    for space, place, bits in (("global", "[%rd1]", 0), ("shared", "[s]", 2)):
-        array = np.array([1], np.uint32)
-        run(f"ld.global.f32 %f1, [%rd1]; st.shared.f32 [s], %f1; "
-            f"atom.{space}.add.f32 %f2, {place}, %f1; ld.{space}.f32 %f3, {place}; "
-            "st.global.f32 [%rd1], %f3;", array)  # fmt: skip
-        assert array.tolist() == [bits]
-
-
-@pytest.mark.parametrize("checks", [("memory", "sync"), ()])
-def test_lanes_wait_for_those_that_come_later(checks: tuple[str, ...]) -> None:
-    """Half of the warp gets to the shuffle by a jump back: its address is the lower one."""
-    body = (
-        "mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 16; @%p1 bra LATE; MEET: "
-        "shfl.sync.bfly.b32 %r4, %r3, 16, 31, -1; bra END; LATE: mov.u32 %r3, 1; bra MEET; END: "
-        "mad.lo.u32 %r4, %r3, 100, %r4; st.global.u32 [%rd1], %r4;"
-    )
-    array = np.zeros(32, np.uint32)
-    run(body, array, checks=checks)
-    assert array.tolist() == [100] * 16 + [1] * 16
-
-
-def test_without_its_check_a_shuffle_does_not_wait_for_lanes_that_never_come() -> None:
-    shuffle = "@%p1 shfl.sync.bfly.b32 %r3, %r0, 1, 31, -1; @%p1 st.global.u32 [%rd1], %r3;"
-    array = np.zeros(32, np.uint32)
-    run(FIRST_HALF + shuffle, array, checks="memory")
-    assert array[:16].tolist() == [t ^ 1 for t in range(16)]
-
-
 # Thread block 0 writes 5 and raises a flag; thread block 1 looks at the flag and reads the 5.
 HANDS_OVER = """
 mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0; @!%p1 bra SECOND;
@@ -338,12 +293,10 @@ RAISE, LOOK = "st.relaxed.gpu.global", "ld.volatile.global"
 
 FENCED = [
     ("membar.gl;", RAISE, LOOK, "membar.gl;"),
-    ("fence.acq_rel.gpu;", RAISE, LOOK, "fence.sc.sys;"),
-    ("membar.gl;", RAISE, LOOK, "bar.sync 0;"),
+    ("fence.acq_rel.gpu;", RAISE, LOOK, "bar.sync 0;"),
     ("", "st.release.gpu.global", "ld.acquire.gpu.global", ""),
 ]
 MISSING_OR_TOO_WEAK = [
-    ("", RAISE, LOOK, "membar.gl;"),
     ("membar.cta;", RAISE, LOOK, "membar.gl;"),
     ("membar.gl;", RAISE, LOOK, ""),
     ("membar.gl; st.global.u32 [%rd11], 6;", RAISE, LOOK, "membar.gl;"),
@@ -366,39 +319,59 @@ def test_fences_and_a_flag_hand_over_what_was_written_unless_one_is_missing(part
 
 # Text that can't be run --------------------------------------------------------------------------
 
-MMA = "mma.sync.aligned.m16n8k"
+# The interpreter says that it doesn't know the last instruction of each.
 UNKNOWN = (
     *("wgmma.fence.sync.aligned", "bra", "bar.arrive 0", "fence.foo", "membar.gl 0"),
-    *("add.s32 %r1, %r2", "add.s32 %r1, %r2, %r3, %r4", "add.cc.u32 %r1, %r2"),
-    *("shl.b32 %r1, %r2", "prmt.b32 %r1, %r2, %r3", "prmt.b32.f5e %r1, %r1, %r1, %r1"),
-    *("add.hi.u32 %r1, %r2, %r3", "mul.hi.lo.u32 %r1, %r2, %r3", "dp4a.lo.u32.u32 %r1, %r1, 1, 1"),
-    *("xor.cc.b32 %r1, %r1, %r1", "addc.sat.s32 %r1, %r1, %r1", "add.rz.f16 %h1, %h1, %h1"),
-    *("add.rn.ftz.f16 %h1, %h1, %h1", "fma.rn.relu.f32 %f1, %f1, %f1, %f1"),
+    *("add.s32 %r1, %r2", "add.s32 %r1, %r2, %r3, %r4", "prmt.b32 %r1, %r2, %r3"),
+    *(
+        "prmt.b32.f5e %r1, %r1, %r1, %r1",
+        "mul.hi.lo.u32 %r1, %r2, %r3",
+        "bar.red.popc.u32 %r1, 1, %p1",
+    ),
+    *(
+        "addc.sat.s32 %r1, %r1, %r1",
+        "add.rz.f16 %h1, %h1, %h1",
+        "fma.rn.relu.f32 %f1, %f1, %f1, %f1",
+    ),
     *("max.xorsign.abs.f32 %f1, %f1, %f1", "rsqrt.rz.f32 %f1, %f1", "testp.odd.f32 %p1, %f1"),
     *("setp.lt.ftz.s32 %p1, %r2, %r3", "setp.ltx.s32 %p1, %r2, %r3", "setp.lo.s32 %p1, %r2, %r3"),
-    *("cvt.u32.f32 %r1, %f1", "cvt.rn.f16x2.f32 %r1, %f1", "cvt.rn.relu.f16x2.f32 %r1, %f1, %f2"),
-    *("cvt.rn.satfinite.e4m3x2.f16x2 %h1, %r1", "cvt.rz.f16.f32 %h1, %f1"),
+    *("cvt.u32.f32 %r1, %f1", "cvt.rn.relu.f16x2.f32 %r1, %f1, %f2", "cvt.rz.f16.f32 %h1, %f1"),
     *("mov.b64 %rd1, {%r1, %r2, %r3}", "mov.u64 %rd5, p1; ld.param.u64 %rd6, [%rd5]"),
     *("st.async.global.u32 [%rd1], %r3", "st.const.u32 [%rd1], %r3", "ld.const.u32 %r3, [%rd1]"),
-    *("atom.global.nand.u32 %r3, [%rd1], 5", "atom.global.add.noftz.u32 %r3, [%rd1], 5"),
-    *("atom.global.add.u32 %r3, [%rd1]", "atom.global.add.f16 %h1, [%rd1], %h1"),
+    *("atom.global.nand.u32 %r3, [%rd1], 5", "atom.global.add.f16 %h1, [%rd1], %h1"),
     *("shfl.sync.foo.b32 %r1, %r2, 1, 31, -1", "vote.sync.any.ballot.b32 %r1, %p1, -1"),
     *("match.some.sync.b32 %r1, %r1, -1", "redux.sync.mul.s32 %r1, %r1, -1"),
-    *("bar.red.xor.pred %p1, 0, %p1", "bar.red.popc.u32 %r1, 1, %p1"),
-    *("cp.async.ca.shared.global [%r1], [%rd1], 4, %p1", "cp.async.bulk.commit_group"),
-    "cp.async.ca.shared.global [%r1], [%rd1], 4, 3",
+    "cp.async.ca.shared.global [%r1], [%rd1], 4, %p1",
     "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1}, [%r2]",
-    MMA + "16.row.col.f16.bf16.bf16.f16 {%r1, %r2}, {%r1, %r2, %r3, %r4}, {%r1, %r2}, {%r1, %r2}",
-    MMA + "8.row.col.f16.f16.f16.f16 {%r1, %r2}, {%r1, %r2}, {%r3}, {%r1}",
-    MMA + "4.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r1}, {%f1, %f2, %f3, %f4}",
+    "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r1, %r2}, {%r1, %r2}, {%r3}, {%r1}",
 )
+NAMED = {
+    "add.f32 %f1, %fd1, %f2": "%fd1 is a .f64 register where add.f32 takes .f32 or .b32",
+    "st.global.u32 [%rd1], %h1": "takes .s32, .u32 or .b32, or a wider one",
+    "selp.b32 %r1, %r2, %r3, %r4": "%r4 is a .b32 register where selp.b32 takes .pred",
+    "mov.b64 %rd1, %r1": "%r1 is a .b32 register where mov.b64 takes any register of 64 bits",
+    "@%r1 mov.u32 %r1, %r2": "the guard %r1",
+    "add.b32 %r1, %r2, %r3": "PTX has no add.b32",
+    "add.f32 %f1, %f2, 1": "1 is a constant where add.f32 takes .f32 or .b32",
+    "add.u32 %r1, %r2, %tid.x": "%tid.x isn't a register",
+    "ld.global.u32 %r1, [%f1]": "%f1 is a .f32 register where ld.global.u32 takes an address",
+    "add.u32 %r1, %r99, %r2": "%r99 isn't declared",
+    "ld.global.u32 %r1, [nothing]": "nothing isn't declared",
+    "bra ON": "ON isn't a label",
+    ".reg .b32 %q; .reg .f32 %q<1>; .reg .b32 %q": "%q is declared twice",
+    "L: mov.u32 %r1, %r2; L: ret": "L: is in the kernel twice",
+    ".shared .b32 s": "s is declared twice",
+} | {one: f"14 of the PTX: {one.split('; ')[-1]}" for one in UNKNOWN}
 
 
-@pytest.mark.parametrize("instruction", UNKNOWN)
-def test_words_and_operands_that_an_instruction_cannot_have_are_named(instruction: str) -> None:
-    words, array = re.escape(instruction.split("; ")[-1]), np.zeros(32, "u4")
-    with pytest.raises(PtxError, match=f"line 14 of the PTX: {words}"):
-        run(f"setp.eq.u32 %p1, %r0, 0; mov.f32 %f1, 0f00000000; {instruction};", array)
+@pytest.mark.parametrize(("body", "what"), NAMED.items(), ids=NAMED)
+def test_what_the_interpreter_cannot_run_is_named_before_anything_runs(
+    body: str, what: str
+) -> None:
+    array = np.zeros(32, np.uint32)
+    with pytest.raises(PtxError, match="line 14 of the PTX") as refused:
+        run(f"st.global.u32 [%rd1], %r0; {body};", array)
+    assert what in str(refused.value)
     assert not array.any()
 
 
@@ -412,7 +385,6 @@ GOOD = text_of("st.global.u32 [%rd1], %r0;")
         (GOOD[: GOOD.index("ret;")], "line 14 of the PTX: the text ends within the kernel"),
         (GOOD.replace(".reg .pred", ".reg .b128"), "line 8 .* the type .b128 isn't known"),
         (GOOD.replace("sm_80", "sm_61"), "line 3 of the PTX: .target is sm_61; it must be sm_70"),
-        (GOOD.replace("sm_80", "texmode_unified"), "line 3 .* .target is texmode_unified"),
         (GOOD.replace("address_size 64", "address_size 32"), "line 4 .* .address_size is 32"),
         (GOOD.replace(".entry", ".func"), r"line 16 .* no kernel \(.entry\) has begun"),
         (GOOD.replace("st.global.u32", "1st"), "line 14 of the PTX: what instruction is '1st"),
@@ -451,7 +423,6 @@ ARRAY = np.zeros(4, np.uint32)
     [
         ((), {}, ValueError, "args gives 0 values; kernel has 1"),
         ((1.5,), {}, TypeError, "parameter 0 of kernel is a .u64 of 8 bytes; 1.5"),
-        (("q",), {}, TypeError, "isn't one|takes NumPy arrays"),
         ((2**64,), {}, TypeError, "parameter 0 of kernel is a .u64 of 8 bytes; 18446744"),
         ((ARRAY,), {"checks": ("races",)}, ValueError, "'races'"),
         ((ARRAY,), {"unwritten": "other"}, ValueError, "unwritten: 'other'"),

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from simt.ptx import PtxError, parse
 from simt.ptx.types import require_type
 from tests.simt.absent import ptxas
-from tests.simt.ptx.small_kernels import run
 
 # A register of each type, and constants.
 REGISTERS = {
@@ -144,48 +142,3 @@ def test_registers_are_refused_exactly_where_ptxas_refuses_them(tmp_path: Path) 
                 wrong.append(f"we take it: {line} {why}")
     assert len(lines) > 90_000
     assert not wrong, "\n".join(wrong[:20])
-
-
-REFUSED = {
-    "add.f32 %f1, %fd1, %f2": "%fd1 is a .f64 register where add.f32 takes .f32 or .b32",
-    "add.s32 %r1, %f1, %r2": "%f1 is a .f32 register where add.s32 takes .s32, .u32 or .b32",
-    "st.global.u32 [%rd1], %h1": "%h1 is a .b16 register where st.global.u32 takes .s32, .u32 or "
-    ".b32, or a wider one",
-    "selp.b32 %r1, %r2, %r3, %r4": "%r4 is a .b32 register where selp.b32 takes .pred",
-    "mov.b64 %rd1, %r1": "%r1 is a .b32 register where mov.b64 takes any register of 64 bits",
-    "mov.b64 {%r1, %f1}, %rd1; mov.b64 {%r1, %h1}, %rd1": "%h1 is a .b16 register",
-    "@%r1 mov.u32 %r1, %r2": "the guard %r1",
-    "add.b32 %r1, %r2, %r3": "PTX has no add.b32",
-    "add.f32 %f1, %f2, 1": "1 is a constant where add.f32 takes .f32 or .b32",
-    "add.u32 %r1, %r2, %tid.x": "%tid.x isn't a register",
-    "ld.global.u32 %r1, [%f1]": "%f1 is a .f32 register where ld.global.u32 takes an address",
-    "shfl.sync.idx.b32 %r1|%r2, %r3, 0, 31, -1": "%r2 is a .b32 register",
-    "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %fd4}, {%r1, %r2}, {%r3}, "
-    "{%f1, %f2, %f3, %f4}": "%fd4 is a .f64 register",
-    "add.u32 %r1, %r99, %r2": "%r99 isn't declared",
-    "mov.u32 zz, %r2": "zz isn't declared",
-    "ld.global.u32 %r1, [nothing]": "nothing isn't declared",
-    "bra ON": "ON isn't a label",
-    ".reg .b32 %q; .reg .f32 %q<1>; .reg .b32 %q": "%q is declared twice",
-    "L: mov.u32 %r1, %r2; L: ret": "L: is in the kernel twice",
-    ".shared .b32 s": "s is declared twice",
-}
-
-
-@pytest.mark.parametrize("body", REFUSED)
-def test_what_no_assembler_takes_is_named_before_anything_runs(body: str) -> None:
-    out = np.zeros(32, np.uint32)
-    with pytest.raises(PtxError) as refused:
-        run(f"st.global.u32 [%rd1], %r0; {body};", out)
-    assert not out.any()
-    assert REFUSED[body] in str(refused.value)
-    assert "line 14 of the PTX" in str(refused.value)
-
-
-def test_constants_may_have_exponents_or_a_name_or_stand_for_their_bits() -> None:
-    out = np.zeros(32, np.float32)
-    body = "mov.f32 %f1, 1.5e2; add.u32 %r1, %r0, WARP_SZ; mov.f64 %fd1, 0f3F000000; "
-    body += "cvt.rn.f32.f64 %f2, %fd1; add.f32 %f1, %f1, %f2; mov.b32 %r2, 0f3E800000; "
-    body += "mov.b32 %f3, %r2; add.f32 %f1, %f1, %f3; st.global.f32 [%rd1], %f1;"
-    run(body, out)
-    assert (out == 150.75).all()
