@@ -305,15 +305,12 @@ def test_a_result_is_rounded_once_to_nearest_or_to_one_side(
 def test_where_there_is_nothing_to_round_no_side_is_taken(how: str, type_: str) -> None:
     """But zero is negative when rounded down."""
     inf, nan = math.inf, math.nan
-    a, b, ones = (
-        (type_, np.array(x, DTYPES[type_]))
-        for x in ([1, -1, inf, inf, 0, nan, 1], [0, 0, 2, inf, 0, 1, inf], [1] * 7)
-    )
-    got = computed(f"div.{how}.{type_}", type_, a, b)
+    a = np.array([1, -1, inf, inf, 0, nan, 1], DTYPES[type_])
+    b = np.array([0, 0, 2, inf, 0, 1, inf], DTYPES[type_])
+    got = computed(f"div.{how}.{type_}", type_, (type_, a), (type_, b))
     assert same(got, [inf, -inf, inf, nan, nan, nan, 0])
-    minus_a = type_, -a[1]
-    for name, operands in (("add", (minus_a, a)), ("fma", (minus_a, ones, a))):
-        got = computed(f"{name}.{how}.{type_}", type_, *operands)
+    for name, *others in ("add", a), ("fma", np.ones_like(a), a):
+        got = computed(f"{name}.{how}.{type_}", type_, *((type_, x) for x in (-a, *others)))
         assert same(got, [0, 0, nan, nan, 0, nan, 0])
         assert np.signbit(got[[0, 1, 6]]).tolist() == [how == "rm"] * 3
 
@@ -427,29 +424,9 @@ def test_subnormal_numbers_of_the_type_are_flushed_if_asked_to() -> None:
     assert got.tolist() == [0, 0, 0, 0]
     assert holds("setp.eq.ftz.f32 %p1, {0}, 0f00000000", least) == [False, False, True, True]
     assert not any(holds("setp.eq.f32 %p1, {0}, 0f00000000", least))
-    a = np.array([1e50, 2.0**-200])
-    got = computed("rcp.approx.ftz.f64", "f64", ("f64", a))
-    assert np.allclose(got, 1 / a, rtol=1e-6)
     a = np.array([2.0**-126 * (1 - 2.0**-30), 2.0**-127])
     got = computed("cvt.rn.ftz.f32.f64", "f32", ("f64", a))
     assert got.tolist() == [2.0**-126, 0]
-
-
-@pytest.mark.parametrize(("name", "function"), [
-    ("ex2.approx.ftz.f32", np.exp2), ("sqrt.rn.f32", np.sqrt), ("lg2.approx.f32", np.log2),
-    ("neg.f32", np.negative), ("abs.f32", np.abs), ("rsqrt.approx.f32", lambda x: x**-0.5),
-    ("tanh.approx.f32", np.tanh), ("sin.approx.f32", np.sin), ("cos.approx.f32", np.cos),
-    ("ex2.approx.f16", np.exp2), ("tanh.approx.f16", np.tanh),
-])  # fmt: skip
-def test_functions_of_one_number(name: str, function: Callable) -> None:
-    type_ = name[-3:]
-    a = np.abs(near(FLOATS[type_])) % 30 + FLOATS[type_](0.01)
-    a = -a if "abs" in name else a
-    want = function(a.astype(np.float64))
-    with np.errstate(over="ignore"):
-        want = want.astype(np.float16) if type_ == "f16" else want  # rounded once
-    got = computed(name, type_, (type_, a))
-    np.testing.assert_allclose(got, want, rtol=1.2e-7)
 
 
 # Comparisons -------------------------------------------------------------------------------------
@@ -487,17 +464,6 @@ def test_kinds_of_floats_and_copied_signs(type_: str) -> None:
     given = (type_, a[:7]), (type_, np.array([-2.0, 2, -2, 2, 0, 3, 3], DTYPES[type_]))
     got = computed(f"copysign.{type_}", type_, *given)
     assert str(got.tolist()) == "[2.0, -2.0, 2.0, -2.0, -0.0, 3.0, -3.0]"
-
-
-@pytest.mark.parametrize("space", ["global", "shared", "local"])
-def test_a_generic_address_is_in_one_space(space: str) -> None:
-    addresses = (
-        *("mov.u64 %rd20, %rd11", "mov.u64 %rd20, s; cvta.shared.u64 %rd20, %rd20"),
-        *(".local .b32 l; mov.u64 %rd20, l; cvta.local.u64 %rd20, %rd20", "mov.u64 %rd20, 64"),
-    )
-    item, test = ("u32", np.zeros(1, np.uint32)), f"isspacep.{space} %p1, %rd20"
-    got = [holds(f"{address}; {test}", item)[0] for address in addresses]
-    assert got == [space == "global", space == "shared", space == "local", False]
 
 
 def test_a_comparison_is_joined_with_a_predicate_and_gives_its_opposite() -> None:

@@ -99,6 +99,12 @@ RIGHT = {
     + "selp.b64 %rd6, %rd5, %rd1, %p1; @!%p1 st.global.u32 [%rd1], 9; "
     "ld.u32 %r3, [%rd6]; add.u32 %r3, %r3, 1; st.u32 [%rd6], %r3; "
     "@%p1 ld.shared.u32 %r3, [%r1]; @%p1 st.global.u32 [%rd1], %r3;": [*range(1, 17), *[10] * 16],
+    # which space a generic address is in: the thread's own, the global one, the shared one or none
+    ".local .b32 l; mov.u64 %rd5, l; cvta.local.u64 %rd5, %rd5; isspacep.local %p1, %rd5; "
+    "mov.u64 %rd6, s; cvta.shared.u64 %rd6, %rd6; isspacep.shared %p2, %rd6; "
+    "isspacep.global %p3, %rd11; isspacep.shared %p4, %rd11; isspacep.local %p5, 64; "
+    "selp.b32 %r3, 1, 0, %p1; @%p2 add.u32 %r3, %r3, 2; @%p3 add.u32 %r3, %r3, 4; "
+    "@%p4 add.u32 %r3, %r3, 8; @%p5 add.u32 %r3, %r3, 16; st.global.u32 [%rd1], %r3;": [7],
     # strong stores and loads, which don't race
     "st.relaxed.gpu.global.u32 [%rd11], 5; ld.volatile.global.u32 %r3, [%rd11]; "
     "atom.global.add.u32 %r4, [%rd11], 0; @%p1 st.global.u32 [%rd1], %r3;": [5, *[0] * 31],
