@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from numba import cuda
 
 pytest.importorskip("matplotlib")
 
@@ -17,9 +18,12 @@ from simt import Report, launch
 from simt.microscope import Axis, Pane, microscope, page
 from simt.microscope.data import TYPES, aliases, packed
 from simt.microscope.page import DATA, STATIC
+from simt.ptx import run_ptx
 from tests.simt.helpers import kernel, run, zeros
 from tests.simt.kernels.example import EXAMPLES
 from tests.simt.microscope.elements import elements_of
+from tests.simt.microscope.pictures import require_readable, texts_of
+from tests.simt.ptx.small_kernels import run as run_text
 from tests.simt.ptx.small_kernels import text_of
 
 DTYPES = {name: kind for kind, name in TYPES.items()}
@@ -132,16 +136,16 @@ BAD = {
     "block is 2": lambda r: microscope(r, block=2),
     "at is 99": lambda r: microscope(r, at=99),
     "lane is 32": lambda r: microscope(r, lane=32),
+    "panes holds 'a'": lambda r: microscope(r, panes=["a"]),
     "panes: the array is 'b'": lambda r: microscope(r, panes=[Pane("b", "", ROW, ())]),
     "report is without a trace": lambda r: microscope(replace(r, trace=None)),
     "touched nothing": lambda r: microscope(replace(r, trace=r.trace.only(kind="atomic"))),
     "ptx is": lambda r: microscope(r, ptx=text_of("")),
-    "panes holds 'a'": lambda r: microscope(r, panes=["a"]),
     "label 'b' of a is 'c'": lambda r: Pane("a", "", ROW, (), labels={"b": {"c": 1}}),
     "rows, columns is": lambda r: Pane("a", "", (), ()),
+    "tiles is empty": lambda r: Pane("a", "", ROW, (), tiles=()),
     "of different names": lambda r: Pane("a", "", ROW, ROW),
     "color is 'notacolor'": lambda r: Pane("a", "", ROW, (), color="notacolor"),
-    "tiles is empty": lambda r: Pane("a", "", ROW, (), tiles=()),
     "size of the axis 'row' is 0": lambda r: Axis("row", 0, 1),
 }
 
@@ -150,3 +154,28 @@ BAD = {
 def test_what_cannot_be_shown_is_refused(message: str, make: Callable) -> None:
     with pytest.raises((ValueError, TypeError), match=re.escape(message)):
         make(far_apart(8, 1))
+
+
+@cuda.jit
+def doubled(out: np.ndarray, a: np.ndarray) -> None:
+    out[cuda.threadIdx.x] = 2 * a[cuda.threadIdx.x]
+
+
+@pytest.mark.needs("numba-cuda")
+def test_the_picture_of_a_compiled_kernel_shows_its_ptx() -> None:
+    report = run_ptx(doubled, 1, 32, np.zeros(32, np.float32), np.ones(32, np.float32))
+    picture = microscope(report, at=report.trace.only(array="a")).picture()
+    assert [text for text in texts_of(picture) if text.startswith("ld.global.f32 %f")]
+    require_readable(picture)
+
+
+def test_a_text_is_its_own_source_and_opens_in_the_microscope() -> None:
+    report = run_text("ld.global.u32 %r3, [%rd1]; st.shared.u32 [s], %r3;", np.zeros(1, np.uint32))
+    (source,) = report.trace.sources
+    assert "ld.global.u32 %r3, [%rd1]; st.shared.u32 [s], %r3" in source.lines.values()
+    look = microscope(report)
+    assert [array["name"] for array in look.data["arrays"]] == ["argument 0", "s"]
+    assert look.data["shared"]["end"] == 256
+    assert {place["source"] for place in look.data["places"]} == {0}
+    assert look.data["compiled"]
+    require_readable(look.picture())
