@@ -1,96 +1,54 @@
-"""Lines of source beside the instructions that Numba made of them."""
+"""Lines of source beside the instructions that a compiler made of them."""
 
 import linecache
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import cuda, float32
 
-from simt import compile_ptx
-from simt.ptx import PtxFault, parse, ptx_by_line, run_ptx
+from simt.ptx import PtxFault, ptx_by_line, run_ptx
 from tests.simt.ptx.small_kernels import text_of
 
-NEEDS_NUMBA = pytest.mark.needs("numba-cuda")
-
-
-@cuda.jit(device=True)
-def squared(x: float) -> float:
-    return x * x
-
-
-@cuda.jit
-def sum_of_squares(out: np.ndarray, a: np.ndarray) -> None:
-    s = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    s[t] = squared(a[t])
-    cuda.syncthreads()
-    total = 0.0
-    for i in range(t, out.size):
-        total += s[i]
-    out[t] = total
-
-
-FILE = __file__
-A = np.arange(64, dtype=np.float32)
-
-
-def line_of(text: str) -> int:
-    with open(FILE, encoding="utf-8") as file:
-        return 1 + next(number for number, line in enumerate(file) if line.strip() == text)
-
-
-@NEEDS_NUMBA
-def test_a_line_has_the_instructions_that_were_made_of_it() -> None:
-    kernel = parse(compile_ptx(sum_of_squares, np.zeros_like(A), A, lineinfo=True))
-    texts = {number: " ".join(each) for number, each in ptx_by_line(kernel, FILE).items()}
-    for opcode, line in (
-        ("ld.global", "s[t] = squared(a[t])"),
-        ("mul.f", "return x * x"),
-        ("ld.shared", "total += s[i]"),
-        ("st.global", "out[t] = total"),
-    ):
-        assert [n for n, text in texts.items() if opcode in text] == [line_of(line)]
-    assert ptx_by_line(kernel, "another file") == {}
-
-
-@NEEDS_NUMBA
-def test_a_fault_and_a_trace_name_the_line_of_python() -> None:
-    load = line_of("s[t] = squared(a[t])")
-    with pytest.raises(PtxFault, match=rf"past the end of a[\s\S]*from line {load} of {FILE}"):
-        run_ptx(sum_of_squares, 1, 64, np.zeros_like(A), A[:32])
-    report = run_ptx(sum_of_squares, 1, 64, np.zeros_like(A), A)
-    assert [source.name for source in report.trace.sources] == ["sum_of_squares", "squared"]
-    assert report.trace.only(load, array="a").num_instructions == 2
-    (shared,) = (array for array in report.trace.arrays if array.space == "shared")
-    assert shared.shape == (256,)
-
-
-@NEEDS_NUMBA
-def test_an_argument_that_no_kernel_takes_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match="a is a list"):
-        run_ptx(sum_of_squares, 1, 64, np.zeros_like(A), [2])
-
-
-SQUARED = """from numba import cuda
+OF_PYTHON = """from numba import cuda, float32
 @cuda.jit(device=True)
 def squared(x):
     return x * x
 @cuda.jit
 def kernel(out, a):
-    out[0] = squared(a[0])
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = squared(a[t])
+    cuda.syncthreads()
+    out[t] = s[63 - t]
 """
 
 
-@NEEDS_NUMBA
+@pytest.mark.needs("numba-cuda")
 @pytest.mark.parametrize("name", ["./x.py", "/é.py", "<ipython-input-1-ab>"])
-def test_lines_belong_to_the_file_as_python_names_it(name: str, monkeypatch) -> None:
-    monkeypatch.setitem(linecache.cache, name, (len(SQUARED), None, SQUARED.splitlines(True), name))
+def test_reports_and_faults_name_lines_of_the_file_as_python_names_it(
+    name: str, monkeypatch
+) -> None:
+    lines = OF_PYTHON.splitlines(True)
+    monkeypatch.setitem(linecache.cache, name, (len(OF_PYTHON), None, lines, name))
     there: dict = {}
-    exec(compile(SQUARED, name, "exec"), there)
-    report = run_ptx(there["kernel"], 1, 1, np.zeros_like(A), A)
-    assert set(ptx_by_line(report.kernel, name)) >= {4, 7}
+    exec(compile(OF_PYTHON, name, "exec"), there)
+    out, a = np.zeros((2, 64), np.float32)
+    report = run_ptx(there["kernel"], 1, 64, out, a)
+    texts = {number: " ".join(each) for number, each in ptx_by_line(report.kernel, name).items()}
+    for opcode, line in (("ld.global", 9), ("mul.f", 4), ("ld.shared", 11), ("st.global", 11)):
+        assert [number for number, text in texts.items() if opcode in text] == [line]
+    assert ptx_by_line(report.kernel, "another file") == {}
     assert [source.name for source in report.trace.sources] == ["kernel", "squared"]
+    assert report.trace.only(9, array="a").num_instructions == 2
+    (shared,) = (array for array in report.trace.arrays if array.space == "shared")
+    assert shared.shape == (256,)
+    with pytest.raises(
+        PtxFault, match=rf"past the end of a[\s\S]*from line 9 of {re.escape(name)}"
+    ):
+        run_ptx(there["kernel"], 1, 64, out, a[:32])
+    with pytest.raises(TypeError, match="a is a list"):
+        run_ptx(there["kernel"], 1, 64, out, [2])
 
 
 C_SOURCE = 'extern "C" __global__ void twice(float* a) {\n  a[threadIdx.x] *= 2;\n}\n'
