@@ -42,32 +42,20 @@ plus_one = cuda.jit(device=True)(
 
 
 @cuda.jit
-def kernel_with_functions(out, a, x, y):
+def kernel_with_functions(out, same, a, x, y):
     i = cuda.grid(1)
     out[i] = plus_one(a[i].view(np.int32)) + add(x, y)
+    same[i] = cuda.match_any_sync(0xFFFFFFFF, a[i])
 
 
-def test_functions_have_a_signature_or_are_lambdas_and_numbers_have_bits() -> None:
-    a, out = np.array([1, 2.5, -0.0, np.inf], np.float32), np.zeros((2, 4), np.int32)
-    launch(kernel_with_functions, 1, 4, out[0], a, 1.5, 2.5)
-    run_ptx(kernel_with_functions, 1, 4, out[1], a, 1.5, 2.5)
-    assert out.tolist() == [(a.view(np.int32) + 1 + 1 + 2).tolist()] * 2
-
-
-@cuda.jit
-def lanes_with_the_same_bits(out, a):
-    t = cuda.threadIdx.x
-    out[t] = cuda.match_any_sync(0xFFFFFFFF, a[t])
-
-
-def test_both_engines_compare_the_bits_of_floats() -> None:
-    """The kernel uses simt.cuda, of which Numba doesn't know what its threadIdx is."""
-    a = np.array([0.0, -0.0, np.nan, np.nan, 1, 1, 2, 2] * 4, np.float32)
-    simulated, compiled = np.zeros((2, 32), np.int32)
-    launch(lanes_with_the_same_bits, 1, 32, simulated, a)
-    run_ptx(lanes_with_the_same_bits, 1, 32, compiled, a)
-    assert simulated.tolist() == compiled.tolist()
-    assert simulated[:4].tolist() == [0x01010101, 0x02020202, 0x0C0C0C0C, 0x0C0C0C0C]
+def test_both_engines_take_functions_of_all_kinds_and_the_bits_of_floats() -> None:
+    """With a signature, and as lambdas; lanes with equal numbers have the same bits."""
+    a = np.array([0.0, -0.0, np.nan, np.nan, 1, 1, 2.5, np.inf] * 4, np.float32)
+    for run in (launch, run_ptx):
+        out, same = np.zeros((2, 32), np.int32)
+        run(kernel_with_functions, 1, 32, out, same, a, 1.5, 2.5)
+        assert out.tolist() == (a.view(np.int32) + 1 + 1 + 2).tolist()
+        assert same[:4].tolist() == [0x01010101, 0x02020202, 0x0C0C0C0C, 0x0C0C0C0C]
 
 
 @cuda.jit

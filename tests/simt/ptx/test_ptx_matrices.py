@@ -69,20 +69,15 @@ def test_a_matrix_product_is_rounded_once(type_: str, sum_: str, depth: int) -> 
         registers(given[1], place_in_b, depth // 4),
     ]
     each += [registers(c, place_in_c, 4)]
-    num_sums = len(each[2])
-    held = np.stack([*chain(*each), *np.zeros((num_sums, 32), np.uint32)])
-    num_given = len(held) - num_sums
-    names = iter(f"%r{n}" for n in range(1, num_given + 1))
-    parts = ", ".join(f"{{{', '.join(next(names) for _ in part)}}}" for part in each)
-    sums = ", ".join(f"%r{20 + n}" for n in range(num_sums))
-    body = "".join(f"ld.global.b32 %r{n + 1}, [%rd1+{128 * n}];" for n in range(num_given))
-    body += f"mma.sync.aligned.m16n8k{depth}.row.col.{sum_}.{type_}.{type_}.{sum_} {{{sums}}}, "
-    body += parts + ";"
-    body += "".join(
-        f"st.global.b32 [%rd1+{128 * (num_given + n)}], %r{20 + n};" for n in range(num_sums)
-    )
+    held = np.stack([*chain(*each)])
+    names = iter(f"%r{n}" for n in range(len(held)))
+    parts = [f"{{{', '.join(next(names) for _ in part)}}}" for part in each]
+    body = "".join(f"ld.global.b32 %r{n}, [%rd1+{128 * n}];" for n in range(len(held)))
+    body += f"mma.sync.aligned.m16n8k{depth}.row.col.{sum_}.{type_}.{type_}.{sum_} "
+    body += f"{parts[2]}, {', '.join(parts)};"
+    body += "".join(f"st.global.b32 [%rd1+{128 * n}], %r{n};" for n in range(len(held)))
     report = run(body, held, threads=32)
-    got = np.stack(held[num_given:], axis=1).view(c.dtype)
+    got = np.stack(held[-len(each[2]) :], axis=1).view(c.dtype)
     a, b, c = (x.astype(np.float64).tolist() for x in (a, b.T, c))
     for lane in LANES:
         for i in range(4):
@@ -145,21 +140,6 @@ def test_a_copy_takes_its_bytes_or_zeros(how: str, num_bytes: int) -> None:
     assert np.array_equal(np.unique(out[20:28]), [0])
     assert np.array_equal(np.unique(out[28:]), [7])
     assert report.issued["copy"] == report.issued["copy group"] == 1
-
-
-def test_a_thread_waits_for_all_but_its_newest_groups() -> None:
-    """The first of two groups has arrived, so it can be read; even lanes have only that one."""
-    body = (
-        "mov.u32 %r1, s; mad.lo.u32 %r1, %r0, 4, %r1; and.b32 %r2, %r0, 1; "
-        "setp.eq.u32 %p1, %r2, 1; cp.async.ca.shared.global [%r1], [%rd1], 4; "
-        "cp.async.commit_group; @%p1 cp.async.ca.shared.global [%r1+128], [%rd1], 4; "
-        "cp.async.commit_group; cp.async.wait_group 1; ld.shared.b32 %r3, [%r1]; "
-        "cp.async.wait_group 0x0; @%p1 ld.shared.b32 %r3, [%r1+128]; "
-        "add.u32 %r3, %r3, 1; st.global.b32 [%rd1], %r3;"
-    )
-    array = np.arange(32, dtype=np.uint32)
-    run(body, array)
-    assert array.tolist() == list(range(1, 33))
 
 
 def test_a_thread_block_does_not_wait_for_the_copies_of_an_earlier_one() -> None:
