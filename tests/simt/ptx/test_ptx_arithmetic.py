@@ -429,26 +429,6 @@ def test_subnormal_numbers_of_the_type_are_flushed_if_asked_to() -> None:
     assert got.tolist() == [2.0**-126, 0]
 
 
-# Comparisons -------------------------------------------------------------------------------------
-
-HOLDS = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-
-
-@pytest.mark.parametrize("type_", ["s32", "u32", "u64", "f16", "f32", "f64"])
-def test_comparisons(type_: str) -> None:
-    """`equ` and so on hold for NaN, `eq` and `ne` don't."""
-    is_float = type_[0] == "f"
-    a, b = (near(DTYPES[type_]) if is_float else integers(type_) for _ in range(2))
-    b[::4] = a[::4]
-    if is_float:
-        a[:2], b[1:3] = np.nan, np.nan
-    for name, suffix in product(HOLDS, ("", "u") if is_float else ("",)):
-        got = holds(f"setp.{name}{suffix}.{type_} %p1, {{0}}, {{1}}", (type_, a), (type_, b))
-        for x, y, found in zip(a.tolist(), b.tolist(), got, strict=True):
-            is_nan = x != x or y != y
-            assert found == (suffix == "u" if is_nan else HOLDS[name](x, y))
-
-
 @pytest.mark.parametrize("type_", ["f32", "f64"])
 def test_kinds_of_floats_and_copied_signs(type_: str) -> None:
     """Zeros count as normal numbers."""
@@ -464,17 +444,3 @@ def test_kinds_of_floats_and_copied_signs(type_: str) -> None:
     given = (type_, a[:7]), (type_, np.array([-2.0, 2, -2, 2, 0, 3, 3], DTYPES[type_]))
     got = computed(f"copysign.{type_}", type_, *given)
     assert str(got.tolist()) == "[2.0, -2.0, 2.0, -2.0, -0.0, 3.0, -3.0]"
-
-
-def test_a_comparison_is_joined_with_a_predicate_and_gives_its_opposite() -> None:
-    """The predicate that is read may be the one that is set."""
-    a, b = integers("s32"), integers("s32")
-    for target in ("%p1|%p2", "%p3|%p2"):
-        lines = (
-            f"setp.gt.s32 %p1, {{0}}, 0; setp.lt.and.s32 {target}, {{0}}, {{1}}, !%p1; "
-            f"selp.b32 %r20, 1, 0, {target[:3]}; selp.b32 %r21, 2, 0, %p2; "
-            "add.u32 {d}, %r20, %r21"
-        )
-        got = computed(lines, "u32", ("s32", a), ("s32", b))
-        rows = zip(a.tolist(), b.tolist(), strict=True)
-        assert got.tolist() == [(x < y and x <= 0) + 2 * (x >= y and x <= 0) for x, y in rows]

@@ -37,7 +37,7 @@ LET_PASS = (
 # And the other way round: ptxas takes a predicate as the second number here.
 STRICTER = r"setp\.(lt|eq)\.bf16x2 .* %p3;"
 # The names of instructions -> their operands: t is a register of the type {t}, w a wider one, a an
-# address, n a constant; p, r and d are registers of 1, 32 and 64 bits.
+# address, n a constant; p and r are registers of 1 and 32 bits.
 INSTRUCTIONS = {
     "add.{t} sub.{t} min.{t} max.{t} mul.{t} mul.lo.{t} mul.hi.{t} rem.{t} div.{t} div.rn.{t} "
     "copysign.{t} and.{t} xor.{t} add.cc.{t} addc.{t} mul24.lo.{t}": "ttt",
@@ -76,16 +76,9 @@ def holder(type_: str) -> str:
 
 
 def operand(letter: str, type_: str, number: int) -> str:
-    match letter:
-        case "t":
-            return f"{holder(type_)}{number}"
-        case "w":
-            return f"{HOLDS[str(2 * int(re.sub('[^0-9]', '', type_) or 32))]}{number}"
-        case "a":
-            return f"[%rd{number}]"
-        case "n":
-            return "0x1F"
-    return f"{HOLDS[{'p': 'pred', 'r': '32', 'd': '64'}[letter]]}{number}"
+    wide = HOLDS.get(str(2 * int(re.sub("[^0-9]", "", type_) or 32)))
+    names = {"t": holder(type_), "w": wide, "p": "%p", "r": "%r", "a": "[%rd"}
+    return "0x1F" if letter == "n" else f"{names[letter]}{number}" + "]" * (letter == "a")
 
 
 def statements() -> Iterator[str]:
