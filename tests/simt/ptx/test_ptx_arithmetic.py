@@ -99,7 +99,6 @@ OF_TWO = {
     **{"add": operator.add, "sub": operator.sub, "mul.lo": operator.mul, "min": min, "max": max},
     **{"div": truncated, "rem": lambda a, b: a - truncated(a, b) * b if b else 0},
 }
-LOGIC = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 
 
 def cases() -> Iterator[tuple[str, str, Callable]]:
@@ -123,20 +122,9 @@ def cases() -> Iterator[tuple[str, str, Callable]]:
         exact = partial(of_24_bits, half=half, type_=t)
         yield f"mul24.{half}.{t}", f"{t} {t} {t}", exact
         yield f"mad24.{half}.{t}", f"{t} {t} {t} {t}", exact
-    for t, wide in (("s16", "s32"), ("u32", "u64"), ("s32", "s64")):
-        yield f"mul.wide.{t}", f"{wide} {t} {t}", operator.mul
-        yield f"mad.wide.{t}", f"{wide} {t} {t} {wide}", lambda a, b, c: a * b + c
-    for t in ("s32", "s64"):
-        yield f"neg.{t}", f"{t} {t}", operator.neg
-        yield f"abs.{t}", f"{t} {t}", abs
     for t in ("b16", "b32", "b64"):
-        for name, exact in LOGIC.items():
-            yield f"{name}.{t}", f"{t} {t} {t}", exact
-        yield f"not.{t}", f"{t} {t}", operator.invert
         yield f"shl.{t}", f"{t} {t} n", operator.lshift
     for t, bits in (("b32", 32), ("b64", 64)):
-        yield f"popc.{t}", f"u32 {t}", int.bit_count
-        yield f"clz.{t}", f"u32 {t}", lambda a, bits=bits: bits - a.bit_length()
         yield f"brev.{t}", f"{t} {t}", lambda a, bits=bits: int(f"{a:0{bits}b}"[::-1], 2)
         yield f"bfi.{t}", f"{t} {t} {t} n n", inserted
     yield "prmt.b32", "b32 b32 b32 b32", permuted
@@ -151,10 +139,6 @@ def cases() -> Iterator[tuple[str, str, Callable]]:
     yield "shf.l.wrap.b32", "b32 b32 b32 n", lambda a, b, n: (b << 32 | a) << (n & 31) >> 32
     for name, *types in product(("dp4a", "dp2a.lo", "dp2a.hi"), ("u32", "s32"), ("u32", "s32")):
         yield f"{name}.{'.'.join(types)}", "b32 b32 b32 b32", partial(dot, name=name, types=types)
-    for target, source in (*product(("u8", "s8", "u16", "s16"), ("s16", "u32")), ("s64", "s32"),
-                           ("u64", "u32"), ("s32", "s16"), ("s32", "s64")):  # fmt: skip
-        register = target if target[1:] in ("32", "64") else "s32"
-        yield f"cvt.{target}.{source}", f"{register} {source}", partial(wrapped, type_=target)
     for target, source in (("u8", "s32"), ("s8", "s32"), ("u16", "s16"), ("s32", "u64"),
                            ("u64", "s64"), ("s16", "u32")):  # fmt: skip
         register = {"u8": "u16", "s8": "s16"}.get(target, target)
@@ -365,22 +349,6 @@ def test_floats_of_8_bits_have_their_values_and_are_rounded_to_nearest(type_: st
     assert computed(narrowed, "u16", nan, nan).tolist() == [0x7F7F]
 
 
-@pytest.mark.parametrize("source", ["f16", "f32", "f64"])
-@pytest.mark.parametrize("target", ["s32", "u32", "s64"])
-def test_a_float_becomes_the_nearest_integer_there_is(target: str, source: str) -> None:
-    """NaN becomes 0 where neither has 64 bits, else the highest bit. Source: PTX ISA, cvt."""
-    dtype, limits = DTYPES[source], np.iinfo(DTYPES[target])
-    most = 2**15 if source == "f16" else 2**63
-    a = np.concatenate([floats(dtype), near(dtype), [0.5, 1.5, -2.5, 2**14, most]]).astype(dtype)
-    ways = {"rzi": math.trunc, "rni": round, "rmi": math.floor, "rpi": math.ceil}
-    for how, function in ways.items():
-        given = source, np.append(a, dtype.type(math.nan))
-        got = computed(f"cvt.{how}.{target}.{source}", target, given).tolist()
-        assert got[:-1] == [min(max(function(x), limits.min), limits.max) for x in a.tolist()]
-        highest = "64" in target + source
-        assert got[-1] == (wrapped(1 << limits.bits - 1, target) if highest else 0)
-
-
 @pytest.mark.parametrize("type_", ["f16", "f32", "f64"])
 def test_zeros_have_signs_and_the_lesser_number_is_no_nan_unless_asked_for(type_: str) -> None:
     nan = math.nan
@@ -430,7 +398,7 @@ def test_subnormal_numbers_of_the_type_are_flushed_if_asked_to() -> None:
 
 
 @pytest.mark.parametrize("type_", ["f32", "f64"])
-def test_kinds_of_floats_and_copied_signs(type_: str) -> None:
+def test_kinds_of_floats(type_: str) -> None:
     """Zeros count as normal numbers."""
     least = float(np.finfo(DTYPES[type_]).smallest_normal)
     a = np.array([0, -0.0, least, -least / 2, -1, math.inf, -math.inf, math.nan], DTYPES[type_])
@@ -441,6 +409,3 @@ def test_kinds_of_floats_and_copied_signs(type_: str) -> None:
     }  # fmt: skip
     for kind, want in kinds.items():
         assert holds(f"testp.{kind}.{type_} %p1, {{0}}", (type_, a)) == want
-    given = (type_, a[:7]), (type_, np.array([-2.0, 2, -2, 2, 0, 3, 3], DTYPES[type_]))
-    got = computed(f"copysign.{type_}", type_, *given)
-    assert str(got.tolist()) == "[2.0, -2.0, 2.0, -2.0, -0.0, 3.0, -3.0]"
