@@ -64,14 +64,13 @@ RACES = """
 """
 
 
-def race(block: int = 1) -> Report:
-    arrays = zeros(2, 64), zeros(2, 64)
-    return launch(kernel("out, a", RACES), 2, 64, *arrays, collect=True, trace=block)
-
-
 def test_a_race_leads_to_its_two_accesses(read) -> None:
+    def race(block: int) -> Report:
+        arrays = zeros(2, 64), zeros(2, 64)
+        return launch(kernel("out, a", RACES), 2, 64, *arrays, collect=True, trace=block)
+
     assert read(race(0)).button("not in this thread block").is_disabled()
-    report = race()
+    report = race(1)
     (race_,) = report.findings
     reader = read(report)
     assert reader.text(".finding pre") == str(race_)
