@@ -138,6 +138,17 @@ RIGHT = {
     "setp.lt.u32 %p1, %r4, 1000; @%p1 bra AGAIN; st.global.u32 [%rd1], %r4;": [1000] * 32,
     "mov.u32 %r4, 0; AGAIN: shfl.sync.bfly.b32 %r5, %r4, 1, 31, -1; add.u32 %r4, %r5, 1; "
     "setp.lt.u32 %p1, %r4, 1000; @%p1 bra AGAIN; st.global.u32 [%rd1], %r4;": [1000] * 32,
+    # memory that is as before for one thread and new for another: B waits while number 0 is 1,
+    # which it was neither before nor after; A and C wait for B
+    "setp.eq.u32 %p1, %r0, 1; @%p1 bra TO_B; setp.eq.u32 %p1, %r0, 2; @%p1 bra TO_C; "
+    "A: atom.global.add.u32 %r3, [%rd11+4], 0; setp.ne.u32 %p1, %r3, 1; @%p1 bra A; ret; "
+    "TO_B: atom.global.exch.b32 %r3, [%rd11], 1; "
+    "B: atom.global.add.u32 %r3, [%rd11], 0; setp.ne.u32 %p1, %r3, 0; @%p1 bra B; "
+    "atom.global.exch.b32 %r3, [%rd11+4], 1; atom.global.exch.b32 %r3, [%rd11+8], 1; ret; "
+    "TO_C: atom.global.exch.b32 %r3, [%rd11], 0; "
+    "C: atom.global.add.u32 %r3, [%rd11+8], 0; setp.ne.u32 %p1, %r3, 1; @%p1 bra C;": [0, 1, 1],
+    # a function without a body, which nobody calls
+    "setp.gt.u32 %p1, %r0, 9; @!%p1 bra END; call.uni __assertfail, (); END:": [0],
     # registers of inner scopes, as in inline assembly, which uses names again
     "mov.u32 %r3, 1; { .reg .b32 %r3; mov.u32 %r3, 20; add.u32 %r4, %r3, 0; } "
     "{ .reg .b16 %r3; mov.u16 %r3, 300; cvt.u32.u16 %r5, %r3; } "
@@ -184,19 +195,6 @@ def test_a_loop_that_never_ends_is_named_at_once(body: str, checks: tuple[str, .
     what = r"sync: thread \d+ of thread block 0 goes round the loop at AGAIN.* for ever: "
     with pytest.raises(PtxFault, match=what + r"[\s\S]*line \d+ of the PTX"):
         run(body, array, other, checks=checks, max_steps=10_000)
-
-
-def test_memory_may_be_as_before_for_one_thread_and_new_for_another() -> None:
-    """B waits while number 0 is 1, which it was neither before nor after; A and C wait for B."""
-    wait = "{}: atom.global.add.u32 %r3, [%rd11+{}], 0; setp.ne.u32 %p1, %r3, {}; @%p1 bra {}; "
-    put = "atom.global.exch.b32 %r3, [%rd11+{}], {}; "
-    array = np.zeros(32, np.uint32)
-    run("setp.eq.u32 %p1, %r0, 1; @%p1 bra TO_B; setp.eq.u32 %p1, %r0, 2; @%p1 bra TO_C; "
-        + wait.format("A", 4, 1, "A") + "ret; "
-        "TO_B: " + put.format(0, 1) + wait.format("B", 0, 0, "B") + put.format(4, 1)
-        + put.format(8, 1) + "ret; TO_C: " + put.format(0, 0) + wait.format("C", 8, 1, "C"),
-        array, threads=3)  # fmt: skip
-    assert array[:3].tolist() == [0, 1, 1]
 
 
 # Each thread block waits for the flag of the one before it, at a barrier, and raises its own.
@@ -415,13 +413,6 @@ def test_text_is_free_of_form() -> None:
     run_ptx(text, 1, 4, array)
     assert array.tolist() == [34] * 4
     assert parse(text).instructions[-2].source == ("/a//b.cu", 3)
-
-
-def test_a_function_without_a_body_is_refused_only_where_it_is_called() -> None:
-    body = "setp.gt.u32 %p1, %r0, {}; @!%p1 bra END; call.uni __assertfail, (); END:"
-    run(body.format(9), np.zeros(4, np.uint32))
-    with pytest.raises(PtxError, match=r"line 14 .* the text has no such function: call.uni __as"):
-        run(body.format(2), np.zeros(4, np.uint32))
 
 
 def test_arguments_may_overlap() -> None:
