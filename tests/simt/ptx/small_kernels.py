@@ -71,9 +71,3 @@ def computed(instruction: str, result: str, *operands: tuple[str, np.ndarray]) -
     lines += [f"st.global.b{8 * DTYPES[result].itemsize} [%rd1], {target};"]
     run("\n".join(lines), *arrays)
     return arrays[0].astype(f"u{DTYPES[result].itemsize}").view(DTYPES[result])
-
-
-def holds(test: str, *operands: tuple[str, np.ndarray]) -> list[bool]:
-    """Whether a predicate holds for each item: holds("setp.lt.s32 %p1, {0}, {1}", …)."""
-    got = computed(f"{test}; selp.b32 {{d}}, 1, 0, %p1", "u32", *operands)
-    return (got == 1).tolist()

@@ -2,6 +2,7 @@
 
 import math
 import operator
+import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from simt.ptx.numbers import DTYPES
-from tests.simt.ptx.small_kernels import computed, holds
+from tests.simt.ptx.small_kernels import computed
 
 DRAW = np.random.default_rng(0)
 DISTANCES = np.array([0, 1, 5, 7, 15, 16, 31, 32, 33, 63, 64, 200, 255], np.uint32)
@@ -274,21 +275,6 @@ def test_a_result_is_rounded_once_to_nearest_or_to_one_side(
     assert same(got.view(dtype), want)
 
 
-@pytest.mark.parametrize("type_", ["f32", "f64"])
-@pytest.mark.parametrize("how", ["rz", "rm", "rp"])
-def test_where_there_is_nothing_to_round_no_side_is_taken(how: str, type_: str) -> None:
-    """But zero is negative when rounded down."""
-    inf, nan = math.inf, math.nan
-    a = np.array([1, -1, inf, inf, 0, nan, 1], DTYPES[type_])
-    b = np.array([0, 0, 2, inf, 0, 1, inf], DTYPES[type_])
-    got = computed(f"div.{how}.{type_}", type_, (type_, a), (type_, b))
-    assert same(got, [inf, -inf, inf, nan, nan, nan, 0])
-    for name, *others in ("add", a), ("fma", np.ones_like(a), a):
-        got = computed(f"{name}.{how}.{type_}", type_, *((type_, x) for x in (-a, *others)))
-        assert same(got, [0, 0, nan, nan, 0, nan, 0])
-        assert np.signbit(got[[0, 1, 6]]).tolist() == [how == "rm"] * 3
-
-
 # Of the last of each, a part would be lost on the way through float32 or float64.
 HARD = {
     "f32": [65519.99, 65520, np.inf],
@@ -339,28 +325,41 @@ def test_floats_of_8_bits_have_their_values_and_are_rounded_to_nearest(type_: st
     assert computed(narrowed, "u16", nan, nan).tolist() == [0x7F7F]
 
 
-@pytest.mark.parametrize("type_", ["f16", "f32", "f64"])
-def test_zeros_have_signs_and_the_lesser_number_is_no_nan_unless_asked_for(type_: str) -> None:
-    nan = math.nan
-    a, b = ([0.0, -0.0, -0.0, nan, 1.0], [-0.0, 0.0, -0.0, 1.0, nan])
-    wanted = {"min": [-0.0, -0.0, -0.0, 1.0, 1.0], "max": [0.0, 0.0, -0.0, 1.0, 1.0]}
-    if type_ != "f64":
-        wanted |= {f"{name}.NaN": [*wanted[name][:3], nan, nan] for name in ("min", "max")}
-    for name, want in wanted.items():
-        given = [(type_, np.array(x, DTYPES[type_])) for x in (a, b)]
-        got = computed(f"{name}.{type_}", type_, *given)
-        assert str(got.tolist()) == str(want)  # which tells -0 from 0
+INF, NAN = math.inf, math.nan
+ZEROS = [0.0, -0.0, -0.0, NAN, 1], [-0.0, 0.0, -0.0, 1, NAN]
+# Of the last, 1 - 2^-12 is the sum, which is nearer to 1 than any half.
+FACTORS = [1, -1, 1, NAN, 3, 2.0**-7], [-2, 2, 1, 1, 1, -(2.0**-5)], [1, 1, -1, 1, 5, 1]
+LEAST = [2.0**-126, -(2.0**-126), 1e-40, -1e-40]
+NUMBERS = [1, INF, NAN]
+# An instruction -> its operands and its results. With ftz, subnormal numbers of float32 are zeros;
+# a zero is negative where it is rounded down.
+EDGES = {
+    **{f"min.{t}": (*ZEROS, [-0.0, -0.0, -0.0, 1, 1]) for t in ("f16", "f32", "f64")},
+    **{f"max.{t}": (*ZEROS, [0.0, 0.0, -0.0, 1, 1]) for t in ("f16", "f32", "f64")},
+    **{f"min.NaN.{t}": (*ZEROS, [-0.0, -0.0, -0.0, NAN, NAN]) for t in ("f16", "f32")},
+    **{f"max.NaN.{t}": (*ZEROS, [0.0, 0.0, -0.0, NAN, NAN]) for t in ("f16", "f32")},
+    "fma.rn.relu.f16": (*FACTORS, [0, 0, 0, NAN, 8, 1]),
+    "fma.rn.sat.f16": (*FACTORS, [0, 0, 0, 0, 1, 1]),
+    "add.sat.f16": (FACTORS[0], FACTORS[2], [1, 0, 0, 0, 1, 1]),
+    "cvt.sat.f32.f32": ([-1, 0.25, 7, NAN, INF, 1e-40, -1e-40], [0, 0.25, 1, 0, 1, 1e-40, 0]),
+    "add.ftz.f32": (LEAST, [0] * 4, [2.0**-126, -(2.0**-126), 0, 0]),
+    "mul.ftz.f32": (LEAST, [0.5] * 4, [0, -0.0, 0, -0.0]),
+    "cvt.rn.ftz.f32.f64": ([2.0**-126 * (1 - 2.0**-30), 2.0**-127], [2.0**-126, 0]),
+}
+for how, t in product(("rz", "rm", "rp"), ("f32", "f64")):
+    zero = -0.0 if how == "rm" else 0.0
+    EDGES[f"div.{how}.{t}"] = [1, -1, INF, INF, 0], [0, 0, 2, INF, 0], [INF, -INF, INF, NAN, NAN]
+    EDGES[f"add.{how}.{t}"] = NUMBERS, [-1, -INF, 1], [zero, NAN, NAN]
+    EDGES[f"fma.{how}.{t}"] = NUMBERS, [1, 1, 1], [-1, -INF, 1], [zero, NAN, NAN]
 
 
-def test_saturation_and_rectification_come_before_a_sum_of_halves_is_rounded() -> None:
-    """1 - 2^-12 is nearer to 1 than any half."""
-    a = np.float16([1, -1, 1, math.nan, 3, 2.0**-7])
-    b = np.float16([-2, 2, 1, 1, 1, -(2.0**-5)])
-    c = np.float16([1, 1, -1, 1, 5, 1])
-    a, b, c = ("f16", a), ("f16", b), ("f16", c)
-    assert same(computed("fma.rn.relu.f16", "f16", a, b, c), [0, 0, 0, math.nan, 8, 1])
-    assert same(computed("fma.rn.sat.f16", "f16", a, b, c), [0, 0, 0, 0, 1, 1])
-    assert same(computed("add.sat.f16", "f16", a, c), [1, 0, 0, 0, 1, 1])
+@pytest.mark.parametrize("name", EDGES)
+def test_zeros_nan_infinity_and_subnormal_numbers(name: str) -> None:
+    *given, want = EDGES[name]
+    types = re.findall(r"f\d+", name)
+    operands = ((types[-1], np.array(x, DTYPES[types[-1]])) for x in given)
+    got = computed(name, types[0], *operands).tolist()
+    assert str(got) == str(np.array(want, DTYPES[types[0]]).tolist())  # which tells -0 from 0
 
 
 def test_two_halves_are_computed_apart() -> None:
@@ -368,23 +367,6 @@ def test_two_halves_are_computed_apart() -> None:
     both = np.stack([low, high], 1).view(np.uint32)[:, 0]
     got = computed("add.f16x2", "f16x2", ("f16x2", both), ("f16x2", both))
     assert np.array_equal(got.view(np.float16).reshape(-1, 2), np.stack([low, high], 1) * 2)
-
-
-def test_subnormal_numbers_of_the_type_are_flushed_if_asked_to() -> None:
-    """Of float32, before and after a conversion; float64 has much smaller ones."""
-    a = np.float32([-1, -0.0, 0.25, 1, 7, np.nan, np.inf, 1e-40, -1e-40])
-    got = computed("cvt.sat.f32.f32", "f32", ("f32", a))
-    assert got.tolist() == [0, 0, 0.25, 1, 1, 0, 1, float(np.float32(1e-40)), 0]
-    least = "f32", np.float32([2.0**-126, -(2.0**-126), 1e-40, -1e-40])
-    got = computed("add.ftz.f32 {d}, {0}, 0f00000000", "f32", least)
-    assert got.tolist() == [2.0**-126, -(2.0**-126), 0, 0]
-    got = computed("mul.ftz.f32 {d}, {0}, 0f3F000000", "f32", least)  # half of it
-    assert got.tolist() == [0, 0, 0, 0]
-    assert holds("setp.eq.ftz.f32 %p1, {0}, 0f00000000", least) == [False, False, True, True]
-    assert not any(holds("setp.eq.f32 %p1, {0}, 0f00000000", least))
-    a = np.array([2.0**-126 * (1 - 2.0**-30), 2.0**-127])
-    got = computed("cvt.rn.ftz.f32.f64", "f32", ("f64", a))
-    assert got.tolist() == [2.0**-126, 0]
 
 
 @pytest.mark.parametrize("type_", ["f32", "f64"])
@@ -398,4 +380,5 @@ def test_kinds_of_floats(type_: str) -> None:
         "normal": [1, 1, 1, 0, 1, 0, 0, 0], "subnormal": [0, 0, 0, 1, 0, 0, 0, 0],
     }  # fmt: skip
     for kind, want in kinds.items():
-        assert holds(f"testp.{kind}.{type_} %p1, {{0}}", (type_, a)) == want
+        test = f"testp.{kind}.{type_} %p1, {{0}}; selp.b32 {{d}}, 1, 0, %p1"
+        assert computed(test, "u32", (type_, a)).tolist() == want

@@ -149,6 +149,10 @@ RIGHT = {
     "C: atom.global.add.u32 %r3, [%rd11+8], 0; setp.ne.u32 %p1, %r3, 1; @%p1 bra C;": [0, 1, 1],
     # a function without a body, which nobody calls
     "setp.gt.u32 %p1, %r0, 9; @!%p1 bra END; call.uni __assertfail, (); END:": [0],
+    # a subnormal number, which is zero where it is flushed
+    "mov.b32 %r3, 1; mov.b32 %f1, %r3; setp.eq.ftz.f32 %p1, %f1, 0f00000000; setp.eq.f32 %p2, "
+    "%f1, 0f00000000; selp.b32 %r3, 1, 0, %p1; @%p2 add.u32 %r3, %r3, 2; "
+    "st.global.u32 [%rd1], %r3;": [1],
     # registers of inner scopes, as in inline assembly, which uses names again
     "mov.u32 %r3, 1; { .reg .b32 %r3; mov.u32 %r3, 20; add.u32 %r4, %r3, 0; } "
     "{ .reg .b16 %r3; mov.u16 %r3, 300; cvt.u32.u16 %r5, %r3; } "
