@@ -306,16 +306,9 @@ def test_fences_and_a_flag_hand_over_what_was_written_unless_one_is_missing(part
 UNKNOWN = (
     *("wgmma.fence.sync.aligned", "bra", "bar.arrive 0", "fence.foo", "membar.gl 0"),
     *("add.s32 %r1, %r2", "add.s32 %r1, %r2, %r3, %r4", "prmt.b32 %r1, %r2, %r3"),
-    *(
-        "prmt.b32.f5e %r1, %r1, %r1, %r1",
-        "mul.hi.lo.u32 %r1, %r2, %r3",
-        "bar.red.popc.u32 %r1, 1, %p1",
-    ),
-    *(
-        "addc.sat.s32 %r1, %r1, %r1",
-        "add.rz.f16 %h1, %h1, %h1",
-        "fma.rn.relu.f32 %f1, %f1, %f1, %f1",
-    ),
+    *("prmt.b32.f5e %r1, %r1, %r1, %r1", "mul.hi.lo.u32 %r1, %r2, %r3"),
+    *("addc.sat.s32 %r1, %r1, %r1", "add.rz.f16 %h1, %h1, %h1", "bar.red.popc.u32 %r1, 1, %p1"),
+    "fma.rn.relu.f32 %f1, %f1, %f1, %f1",
     *("max.xorsign.abs.f32 %f1, %f1, %f1", "rsqrt.rz.f32 %f1, %f1", "testp.odd.f32 %p1, %f1"),
     *("setp.lt.ftz.s32 %p1, %r2, %r3", "setp.ltx.s32 %p1, %r2, %r3", "setp.lo.s32 %p1, %r2, %r3"),
     *("cvt.u32.f32 %r1, %f1", "cvt.rn.relu.f16x2.f32 %r1, %f1, %f2", "cvt.rz.f16.f32 %h1, %f1"),
