@@ -35,14 +35,6 @@ mov.u32 %r1, s; ld.param.b32 %r3, [start]; setp.ne.u32 %p1, %r3, 0;
 """
 
 
-def called(name: str, given: str = "%r0", result: str = "%r3") -> str:
-    """The call of a function that takes a number and returns one."""
-    return (
-        f"{{ .param .b32 param0; st.param.b32 [param0+0], {given}; .param .b32 retval0; "
-        f"call.uni (retval0), {name}, (param0); ld.param.b32 {result}, [retval0+0]; }}"
-    )
-
-
 def run(body: str, array: np.ndarray) -> PtxReport:
     text = text_of(body).replace(".visible", FUNCTIONS + ".visible")
     return run_ptx(text, 1, len(array), array)
@@ -51,7 +43,9 @@ def run(body: str, array: np.ndarray) -> PtxReport:
 def test_functions_have_registers_of_their_own_call_others_and_return_early() -> None:
     """Twice, the second time with the results of the first, then a shuffle with all lanes."""
     array = np.zeros(32, np.uint32)
-    body = "mov.u32 %r1, 7;" + called("odd_or") + called("odd_or", "%r3", "%r4")
+    call = "{{ .param .b32 param0; st.param.b32 [param0+0], {}; .param .b32 retval0; "
+    call += "call.uni (retval0), odd_or, (param0); ld.param.b32 {}, [retval0+0]; }} "
+    body = "mov.u32 %r1, 7;" + call.format("%r0", "%r3") + call.format("%r3", "%r4")
     body += "shfl.sync.bfly.b32 %r5, %r4, 1, 31, -1; add.u32 %r5, %r5, %r1; "
     report = run(body + "st.global.u32 [%rd1], %r5;", array)
     assert array.tolist() == [7 + (t**4 if t % 2 else t) for t in (n ^ 1 for n in range(32))]
