@@ -15,21 +15,6 @@ from pa_tutorial.kernels.geometry import (
 )
 from simt.gpus import WARP_SIZE
 
-REFERENCE = Geometry(head_size=128, block_size=16)  # float16, 128 threads
-
-
-@pytest.mark.parametrize(
-    ("geometry", "max_seq_len", "num_bytes"),
-    [
-        (REFERENCE, 11, 2 * 128 * 4),  # out_smem of two warps; logits are 16 * 4
-        (REFERENCE, 257, 272 * 4),  # padded to whole blocks
-        (Geometry(32, 8, torch.float16, 64), 11, 32 * 4),  # one of two warps leaves its rows
-        (Geometry(128, 16, partition_size=512), 100_000, 512 * 4),  # the length does not count
-    ],
-)
-def test_dynamic_shared_bytes(geometry: Geometry, max_seq_len: int, num_bytes: int) -> None:
-    assert geometry.dynamic_shared_bytes(max_seq_len) == num_bytes
-
 
 def test_a_group_shares_a_head_and_a_warp_a_block_of_v_without_overlap() -> None:
     """In every supported combination. (test_template.py compares the constants with the files'.)"""
@@ -50,10 +35,7 @@ def test_a_group_shares_a_head_and_a_warp_a_block_of_v_without_overlap() -> None
     [
         ("head_size", 100, "head_size is 100; .*32, 64, 80"),
         ("block_size", 64, "block_size is 64"),
-        ("dtype", torch.float64, "dtype is torch.float64"),
-        ("num_threads", 32, "num_threads is 32"),
         ("partition_size", 24, "partition_size is 24; .*16"),
-        ("num_queries_per_kv", 0, "num_queries_per_kv is 0"),
         ("cache_dtype", torch.float8_e5m2, "head_size is 120; .*x, which is 16"),
     ],
 )
@@ -74,9 +56,3 @@ def test_an_unsupported_size_is_refused(name: str, value: object, message: str) 
 )
 def test_the_rule_decides(num_seqs: int, num_heads: int, max_seq_len: int, chosen: str) -> None:
     assert choose(num_seqs, num_heads, max_seq_len) == chosen
-
-
-@pytest.mark.parametrize("name", ["num_seqs", "num_heads", "max_seq_len"])
-def test_an_empty_batch_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name} is 0"):
-        choose(**{"num_seqs": 1, "num_heads": 1, "max_seq_len": 1, name: 0})

@@ -1,19 +1,13 @@
 """The CUDA stages, checked as Numba compiles them: free hosted notebooks' cards and later ones."""
 
-import numpy as np
 import pytest
-import torch
-from numba import cuda
 
 from pa_tutorial.checks import check
 from pa_tutorial.checks.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of, compare
 from pa_tutorial.checks.ladder import STAGES, backend_named
-from pa_tutorial.kernels.compiled.backend import Compiled, CompiledLaunch
-from pa_tutorial.kernels.cuda_launch import CudaLaunch
-from pa_tutorial.kernels.geometry import Geometry
+from pa_tutorial.kernels.compiled.backend import Compiled
 from simt import Trace
-from simt.ptx import PtxFault
 from simt.traffic import costs
 
 pytestmark = pytest.mark.needs("numba-cuda")
@@ -71,25 +65,7 @@ def test_the_compiled_kernel_computes_and_moves_what_the_simulated_one_does(
         assert ours.issued["barrier"] == theirs.trace.only(kind="barrier").num_instructions
 
 
-@cuda.jit
-def shift(out: np.ndarray, a: np.ndarray) -> None:
-    t = cuda.threadIdx.x
-    out[t] = a[t + 1]
-
-
-@pytest.mark.rest("test_ptx_faults.py")
-def test_a_mistake_in_a_compiled_stage_names_the_line_of_python() -> None:
-    """It is compiled as for a launch, without lines; then once more with them."""
-    out, a = torch.zeros(64), torch.zeros(64)
-    geometry, arguments = Geometry(32, 8, num_threads=64), {"out": out, "a": a}
-    launch = CudaLaunch(None, shift, geometry, (1, 1, 1), 0, arguments, out)
-    with pytest.raises(PtxFault, match=r"from line \d+ of .*test_ptx_stages.py:  out\[t\] = a"):
-        CompiledLaunch(launch, (8, 0)).run()
-
-
-@pytest.mark.parametrize(
-    ("capability", "error"), [(90, TypeError), ((6, 1), ValueError), ((99, 0), ValueError)]
-)
+@pytest.mark.parametrize(("capability", "error"), [(90, TypeError), ((6, 1), ValueError)])
 def test_what_is_not_a_compute_capability_is_refused(
     capability: object, error: type[Exception]
 ) -> None:

@@ -1,20 +1,18 @@
 """Elements as a kernel keeps them, to float32 and back, alone and by loads of 4, 8 and 16 bytes."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
-from numba import cuda, njit
-from numba.core import extending
+from numba import cuda
 
 from pa_tutorial.kernels import dtypes, vectors
 from pa_tutorial.kernels.cuda_launch import as_stored
 from simt import Unsupported, launch
+from simt.ptx import run_ptx
 
 pytestmark = pytest.mark.cuda_v1_vector
-# 4, 8 or 16 bytes at once, of whole words. (The compiler for this CPU does not know float16; its
-# bits take the same way as those of bfloat16.)
-VECTORS = [(torch.float32, 1), (torch.float32, 2), (torch.float32, 4)]
-VECTORS += [(torch.bfloat16, 2), (torch.bfloat16, 4), (torch.bfloat16, 8)]
 
 
 @pytest.mark.parametrize("dtype", dtypes.SCALAR_TYPES, ids=str)
@@ -40,26 +38,25 @@ def test_an_element_is_what_torch_makes_of_it(dtype: torch.dtype) -> None:
     torch.testing.assert_close(back, values.to(dtype).float(), **same)
 
 
-@pytest.mark.needs("numba-cuda")
-@pytest.mark.parametrize(("dtype", "count"), VECTORS, ids=str)
-def test_the_instructions_move_a_vec_and_widen_it(
-    dtype: torch.dtype, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the intrinsics write for a GPU's compiler, compiled for this CPU."""
-    import numba.cuda.extending
+@pytest.mark.parametrize(
+    "run", [launch, pytest.param(run_ptx, marks=pytest.mark.needs("numba-cuda"))]
+)
+@pytest.mark.parametrize(
+    ("dtype", "count"), [(torch.float32, 1), (torch.float32, 4), (torch.bfloat16, 8)], ids=str
+)
+def test_a_vec_is_moved_as_it_is_and_widened(run: Callable, dtype: torch.dtype, count: int) -> None:
+    """In the simulator and as compiled; the compiled stages try the others."""
+    load, store, widen = vectors.vector_access(count)
 
-    monkeypatch.setattr(numba.cuda.extending, "intrinsic", extending.intrinsic)
-    load, store, widen = vectors.numba_cuda(count)
-
-    @njit
-    def move(out, floats, a, i):
-        vec = load(a, i)
-        store(out, i, vec)
+    @cuda.jit
+    def kernel(out, floats, a):
+        vec = load(a, count)
+        store(out, count, vec)
         widen(floats, vec)
 
     a = (torch.arange(1, 3 * count + 1) / 8 - 3).to(dtype)  # every element another number
     out, floats = torch.zeros_like(a), torch.zeros(count)
-    move(*(as_stored(one).numpy() for one in (out, floats, a)), count)
+    run(kernel, 1, 1, as_stored(out), floats, as_stored(a))
     middle = a[count : 2 * count]
     assert torch.equal(out, torch.cat([torch.zeros(count), middle, torch.zeros(count)]).to(dtype))
     assert torch.equal(floats, middle.float())
@@ -68,17 +65,11 @@ def test_the_instructions_move_a_vec_and_widen_it(
 def test_a_tuple_of_another_length_is_refused() -> None:
     """A compiler would move its first elements only, and say nothing."""
     load_4, *_ = vectors.vector_access(4)
-    _, store_2, widen_2 = vectors.vector_access(2)
+    _, store_2, _ = vectors.vector_access(2)
 
     @cuda.jit
     def store_less(out, a):
         store_2(out, 0, load_4(a, 0))
 
-    @cuda.jit
-    def widen_less(out, a):
-        widen_2(out, load_4(a, 0))
-
-    arrays = np.zeros(4, np.float32), np.zeros(4, np.float32)
-    for kernel in (store_less, widen_less):
-        with pytest.raises(Unsupported, match=r"2 elements.* 4"):
-            launch(kernel, 1, 1, *arrays)
+    with pytest.raises(Unsupported, match=r"2 elements.* 4"):
+        launch(store_less, 1, 1, np.zeros(4, np.float32), np.zeros(4, np.float32))
