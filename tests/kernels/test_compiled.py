@@ -32,23 +32,19 @@ def other(out):
     out[cuda.threadIdx.x] = 1
 
 
-@pytest.mark.parametrize(
-    ("instruction", "space", "width"),
-    [
-        ("ld.global.b16 %rs1, [%rd1];", "global", 2),
-        ("ld.global.nc.L1::no_allocate.L2::128B.v4.f32 {%f1, %f2, %f3, %f4}, [%r1];", "global", 16),
-        ("ld.volatile.shared::cta.v2.b64 {%rd1, %rd2}, [%r1];", "shared", 16),
-        ("ld.volatile.v2.f32\t{%f1, %f2}, [%rd1];", "generic", 8),
-    ],
-)
-def test_a_load_is_counted_by_space_and_width(instruction: str, space: str, width: int) -> None:
-    text = f"$L1:\n\t{instruction}\n\tst.global.u32 [%rd1], %r1;\n\t{instruction}\n"
-    assert loads_of(text) == {(space, width): 2}
+LOADS = """
+    ld.global.b16 %rs1, [%rd1];
+    ld.global.nc.L1::no_allocate.L2::128B.v4.f32 {%f1, %f2, %f3, %f4}, [%r1];
+    ld.volatile.shared::cta.v2.b64 {%rd1, %rd2}, [%r1];
+    ld.volatile.v2.f32\t{%f1, %f2}, [%rd1];
+    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {}, [%r1];
+    mov.u32 %ld.x, 1;
+"""
 
 
-def test_what_is_no_load_is_not_counted_and_an_unknown_width_not_left_out() -> None:
-    no_loads = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {}, [%r1];\nst.global.u16 [%rd1], %rs1;\n"
-    assert loads_of(f"{no_loads}mov.u32 %ld.x, 1;\n.param .u64 world.ld.u32\n") == {}
+def test_loads_are_counted_by_space_and_width_and_an_unknown_width_is_not_left_out() -> None:
+    places = ("global", 2), ("global", 16), ("shared", 16), ("generic", 8)
+    assert loads_of(2 * LOADS) == dict.fromkeys(places, 2)
     with pytest.raises(ValueError, match=r"ld\.global\.e4m3"):
         loads_of("ld.global.e4m3 %r1, [%rd1];")
 
@@ -94,23 +90,16 @@ def test_the_record_is_shown_for_the_same_kernel_only(
     assert answer("fill", fill, floats, lambda: 1 / 0) == [40, "2 x 8"]
     asked = answer("fill", fill, ints, list), answer("fill", fill, floats, list, counts=[1])
     assert asked == ([], []), "for other types, or another run"
+    assert "def doubled" in "".join(report.sources(fill))
     monkeypatch.setenv(report.ASKING, "1")
     assert answer("fill", fill, floats, lambda: "again") == "again"
     monkeypatch.delenv(report.ASKING)
     monkeypatch.setattr(report, "installed", lambda: dict.fromkeys(report.COMPILER))
     assert answer("fill", fill, floats, lambda: 1 / 0) == [40, "2 x 8"]
     assert answer("fill", other, floats, lambda: 1 / 0) == UNKNOWN
-    assert answer("other", other, floats, lambda: 1 / 0) == UNKNOWN, "it was not recorded"
-    assert "? " in str(compared({"other": other}, 128, None))
-
-
-def test_device_functions_and_constants_are_part_of_the_source(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = [*report.sources(fill)]
-    assert "def doubled" in "".join(before)
     monkeypatch.setitem(globals(), "FACTOR", 3)
-    assert [*report.sources(fill)] != before
+    assert answer("fill", fill, floats, lambda: 1 / 0) == UNKNOWN, "for another constant"
+    assert "? " in str(compared({"other": other}, 128, None))
 
 
 def test_another_version_of_any_part_is_another_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
