@@ -1,4 +1,4 @@
-"""Processor time of launches: of a kernel's first one, and of the following ones.
+"""Processor time of launches of a product of matrices: of the first one, and of the later ones.
 
     python -m tests.kernels.launch_speed              this tree
     python -m tests.kernels.launch_speed ../other     beside another tree, in turns, and the ratio
@@ -10,7 +10,6 @@ Each measurement is a process of its own, so the first launch finds nothing that
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -22,9 +21,8 @@ import simt
 from pa_tutorial.printing import print_anything
 
 TILE = 16
-PROCESSES = 5  # of each tree, for each program
+PROCESSES = 5  # of each tree
 LAUNCHES = 4
-Launch = Callable[[], object]
 
 
 @cuda.jit
@@ -45,46 +43,20 @@ def matmul(c, a, b):
         c[y, x] = total
 
 
-def a_matmul(launch: Callable) -> Launch:
-    a, b = np.random.default_rng(0).random((2, 256, 256), np.float32)
-    c = np.zeros_like(a)
-    return lambda: launch(matmul, (16, 16), (TILE, TILE), c, a, b)
-
-
-def a_decode_step(_launch: Callable) -> Launch:
-    """v1 by vec: 32 sequences of 100 to 256 tokens, 8 heads of 128, float16."""
-    import torch
-
-    from pa_tutorial.attention.step import DecodeStep
-    from pa_tutorial.kernels.cuda_backends import v1_vector_backend
-
-    draw = torch.Generator().manual_seed(0)
-    lens = torch.randint(100, 257, (32,), generator=draw, dtype=torch.int32)
-    tables = torch.randperm(32 * 16, generator=draw).int().reshape(32, 16)
-    q, k, v = (
-        torch.randn(shape, generator=draw).half()
-        for shape in ((32, 8, 128), (512, 8, 16, 16, 8), (512, 8, 128, 16))
-    )
-    prepared = v1_vector_backend.prepare(DecodeStep(q, k, v, tables, lens, 128**-0.5))
-    return prepared.simulate
-
-
-PROGRAMS = (a_matmul, a_decode_step)
-
-
-def measured(program: str) -> None:
+def measured() -> None:
     """Prints the seconds of the first launch, and the median of the others."""
-    launch, seconds = globals()[program](simt.launch), []
+    a, b = np.random.default_rng(0).random((2, 256, 256), np.float32)
+    c, seconds = np.zeros_like(a), []
     for _ in range(LAUNCHES):
         start = process_time()
-        launch()
+        simt.launch(matmul, (16, 16), (TILE, TILE), c, a, b)
         seconds.append(process_time() - start)
     print(seconds[0], median(seconds[1:]))
 
 
-def in_process(tree: Path, program: str) -> tuple[float, ...]:
+def in_process(tree: Path) -> tuple[float, ...]:
     """What `measured` prints in a process that imports the simulator of this tree."""
-    code = f"import runpy; runpy.run_path({__file__!r})['measured']({program!r})"
+    code = f"import runpy; runpy.run_path({__file__!r})['measured']()"
     environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
     printed = subprocess.check_output(
         [sys.executable, "-c", code], env=environment, cwd=tree, text=True
@@ -94,13 +66,12 @@ def in_process(tree: Path, program: str) -> tuple[float, ...]:
 
 def main() -> None:
     trees = [Path(__file__).parents[2], *(Path(one).resolve() for one in sys.argv[1:])]
-    for program in (one.__name__ for one in PROGRAMS):
-        runs = [[in_process(tree, program) for tree in trees] for _ in range(PROCESSES)]
-        for i, which in enumerate(("first", "later")):
-            seconds = [median(run[t][i] for run in runs) for t in range(len(trees))]
-            words = " beside ".join(f"{1000 * one:,.0f} ms" for one in seconds)
-            ratio = f": {seconds[0] / seconds[1]:.2f}" if len(trees) == 2 else ""
-            print(f"{program.removeprefix('a_'):16} {which}  {words}{ratio}", flush=True)
+    runs = [[in_process(tree) for tree in trees] for _ in range(PROCESSES)]
+    for i, which in enumerate(("first", "later")):
+        seconds = [median(run[t][i] for run in runs) for t in range(len(trees))]
+        words = " beside ".join(f"{1000 * one:,.0f} ms" for one in seconds)
+        ratio = f": {seconds[0] / seconds[1]:.2f}" if len(trees) == 2 else ""
+        print(f"{which}  {words}{ratio}", flush=True)
 
 
 if __name__ == "__main__":
