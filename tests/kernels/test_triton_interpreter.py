@@ -99,34 +99,27 @@ def evaluate(expression: str, x: torch.Tensor, out: torch.dtype = torch.float32)
     return out
 
 
-ARITHMETIC = ("x + y", "x + 1", "-x", "x < y", "tl.maximum(x, y)", "tl.fma(x, y, x)")
-ARITHMETIC += ("tl.sum(x) + 0 * i", "tl.cumsum(x)", "tl.sort(x)", "tl.atomic_add(x_ptr + i, y)")
-
-
-@pytest.mark.parametrize("expression", ARITHMETIC)
+@pytest.mark.parametrize("expression", ["-x", "x < y", "tl.fma(x, y, x)", "tl.sum(x) + 0 * i"])
 def test_arithmetic_on_the_bits_of_bfloat16_is_refused_with_the_line(expression: str) -> None:
     line = re.escape(f"line 6, `tl.store(out_ptr + i, {expression})`")
     with pytest.raises(InterpreterError, match=f"{line}.*bits of bf16.*to.tl.float32"):
         evaluate(expression, X.bfloat16())
 
 
-@pytest.mark.parametrize("expression", ["x.to(tl.float32)", "y.to(tl.float8e5)", "x + y"])
-def test_only_moving_is_allowed_for_8_bit_floats(expression: str) -> None:
+def test_only_moving_is_allowed_for_8_bit_floats() -> None:
     x = X.to(torch.float8_e5m2)
-    with pytest.raises(InterpreterError, match=r"bits of fp8e5.*in torch"):
-        evaluate(expression, X if "y." in expression else x)
+    for expression, of in (("x.to(tl.float32)", x), ("x + y", x), ("y.to(tl.float8e5)", X)):
+        with pytest.raises(InterpreterError, match=r"bits of fp8e5.*in torch"):
+            evaluate(expression, of)
     assert evaluate("tl.flip(x)", x, x.dtype).float().tolist() == X.flip(0).tolist()
 
 
 MOVED = {
     "x.to(tl.float32)": X,
-    "x.to(tl.int32)": X,
     "x / y": X / Y,  # Triton divides float32
     "tl.max(x) + 0 * i": X.max().expand(4),
     "tl.abs(x)": X.abs(),
-    "tl.where(i > 1, x, y)": torch.tensor([*Y[:2], *X[2:]]),
     "tl.trans(tl.reshape(x, 2, 2)).reshape(4)": X[[0, 2, 1, 3]],
-    "(i - 1).to(tl.bfloat16)": torch.arange(4) - 1.0,
     "tl.full([4], 0.1, tl.bfloat16)": torch.full((4,), 0.1).bfloat16(),
 }
 
@@ -148,12 +141,3 @@ def test_a_bfloat16_is_rounded_to_nearest_even(how: str, dtype: torch.dtype) -> 
     ):
         found = evaluate(f"x.to(tl.bfloat16{how})", x.to(dtype), torch.bfloat16)
         assert torch.equal(found.view(torch.int16), x.bfloat16().view(torch.int16))
-
-
-def test_the_ptx_rounds_the_output_to_nearest_as_the_interpreter_does() -> None:
-    launch = prepare("triton", **step(dtype=torch.bfloat16))
-    assert compile_call(launch.reduce).count("cvt.rn.bf16")
-    launch.run()
-    merged = launch.merged()
-    exact = (merged.acc.double() / merged.l.double()[..., None]).float()
-    assert torch.equal(launch.out, exact.bfloat16())
