@@ -86,10 +86,6 @@ def require_float8_right(out: Tensor, step: QuantizedStep) -> None:
 # The same numbers, but for one or but for gaps ---------------------------------------------------
 
 
-def half(tensor: Tensor) -> Tensor:
-    return tensor.half()
-
-
 def wide(tensor: Tensor) -> Tensor:
     """With a gap behind each in the last dimension."""
     return torch.stack([tensor, tensor], dim=-1)[..., 0]

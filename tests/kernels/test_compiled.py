@@ -60,20 +60,6 @@ def test_where_there_is_no_compiler_the_error_says_so(monkeypatch: pytest.Monkey
             ask()
 
 
-LOG = """ptxas info    : Function properties for kernel
-    16 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
-ptxas info    : Used 40 registers, used 1 barriers, 288 bytes smem
-"""
-
-
-def test_registers_stack_and_spills_are_read_from_the_linkers_log(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(report, "linked", lambda code, capability, target: (b"ret;", LOG))
-    build = report.assembled(b"", (9, 0))
-    assert (build.registers, build.stack_bytes, build.spill_bytes) == (40, 16, 4 + 8)
-
-
 def test_the_record_is_shown_for_the_same_kernel_only(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

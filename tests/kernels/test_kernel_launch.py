@@ -19,7 +19,7 @@ from pa_tutorial.checks.ladder import PAGED, backend_named
 from pa_tutorial.kernels import cuda_backends, cuda_launch
 from pa_tutorial.kernels.triton import backend
 from simt.launch_options import MAX_SHARED
-from tests.kernels.kernel_inputs import apart, arguments, half, prepare, problem, step, wide
+from tests.kernels.kernel_inputs import apart, arguments, prepare, problem, step, wide
 
 by_stage = pytest.mark.parametrize("stage", ["cuda_naive", "cuda_v1", "cuda_v2"])
 
@@ -36,7 +36,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 # Who refuses, the argument, how it is changed, what of it is named. The step has 2 sequences of 20
 # and 9 tokens, 4 heads, 2 KV heads of size 32, blocks of 16 tokens.
 REFUSED = (
-    ("cuda_v1", "q", half, "q.dtype"),
+    ("cuda_v1", "q", Tensor.half, "q.dtype"),
     ("cuda_v1", "q", wide, "q.stride"),
     ("cuda_v1", "k_cache", lambda k: k.reshape(6, 2, 4, 16, 8), "k_cache.shape[4] is 8"),
     ("cuda_v1", "k_cache", wide, "k_cache.stride"),
@@ -199,10 +199,6 @@ def test_the_kernel_reads_the_tensors_themselves(stage: str) -> None:
     for name, value in inputs.items():
         if isinstance(value, Tensor):
             assert first[name].data_ptr() == value.data_ptr(), name
-    if stage == "cuda_v2":
-        second = prepared.reduce.arguments
-        for name in ("exp_sums", "max_logits", "tmp_out", "seq_lens"):
-            assert first[name].data_ptr() == second[name].data_ptr()
 
 
 # CUDA tensors, without a GPU --------------------------------------------------------------------
@@ -246,11 +242,3 @@ def test_a_launch_is_prepared_without_a_look_at_any_number(stage: str, on_gpu: C
             assert all(tensor.is_cuda and tensor.numel() for tensor in tensors)
         sizes.add(tuple((one.grid, one.shared_bytes) for one in parts))
     assert len(sizes) == 1
-
-
-@by_stage
-@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
-def test_tensors_on_two_devices_are_refused(stage: str, device: str, on_gpu: Callable) -> None:
-    lens = {"seq_lens": torch.zeros(2, dtype=torch.int32, device=device)}
-    with pytest.raises(ValueError, match=rf"seq_lens.device is {device}; it must be cuda:0"):
-        prepare(stage, **on_gpu() | lens)
