@@ -1,7 +1,6 @@
 """The paged kernels as functions of tensors: sizes, strides, views, one kernel a geometry."""
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,6 @@ from pa_tutorial.arguments import FLT_MAX
 from pa_tutorial.checks.cases import CASES
 from pa_tutorial.checks.ladder import STAGES, backend_named
 from pa_tutorial.kernels.geometry import NUM_THREADS
-from pa_tutorial.kernels.launch import paged_attention_v1_vector, paged_attention_v2
 from pa_tutorial.paging.allocator import NULL_BLOCK
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from simt import SimtError
@@ -47,14 +45,6 @@ def test_any_sizes_and_numbers_of_threads(stage: str, sizes: dict, num_threads: 
         inputs["alibi_slopes"] = inputs["alibi_slopes"].double()  # may be of any float
     prepared = prepare(stage, **inputs, num_threads=num_threads, **STAGES[stage].sizes(case))
     require_right(prepared.run(), inputs)
-
-
-@pytest.mark.parametrize("function", [paged_attention_v1_vector, paged_attention_v2])
-def test_a_stride_that_nobody_takes_may_be_anything(function: Callable) -> None:
-    """Of one sequence and one head, the strides are never used: PyTorch allows any."""
-    inputs = arguments(problem(seq_lens=(9,), num_heads=1, num_kv_heads=1, dtype=torch.float16))
-    strange = {"q": inputs["q"].as_strided((1, 1, 32), (12_345, 12_345, 1))}
-    assert torch.equal(function(**inputs | strange), function(**inputs))
 
 
 @by_stage(*ON_BLOCKS)

@@ -15,7 +15,6 @@ from pa_tutorial.kernels.cuda_backends import (
     naive_backend,
     partials_of,
     v1_backend,
-    v1_vector_backend,
     v2_backend,
 )
 from pa_tutorial.kernels.geometry import CONSTANTS, NUM_THREADS, Geometry
@@ -74,19 +73,6 @@ def test_the_launchers_of_a_file_launch_what_the_package_does(backend: CudaBacke
             else:
                 vars(file)[f"launch_{backend.kernel}"](out, *inputs)
         assert torch.equal(out, launch.run())
-
-
-@pytest.mark.parametrize("backend", [v1_vector_backend, v2_backend])
-def test_a_function_of_v1_is_executed_before_the_vec_loads(backend: CudaBackend) -> None:
-    """After them, its element loads would take their place, silently."""
-    by_element = [v1_backend.namespace().load_key]
-    mine = backend.with_functions(v1=by_element)
-    costs = []
-    for each in (backend, mine, mine.with_functions(v1_vector=by_element)):
-        launch = each.prepare(STEP)
-        trace = getattr(launch, "partitions", launch).traced()
-        costs.append(trace.only(array="k_cache").num_instructions)
-    assert costs[0] == costs[1] < costs[2]
 
 
 @cuda.jit(device=True)
