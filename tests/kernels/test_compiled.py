@@ -86,10 +86,3 @@ def test_the_record_is_shown_for_the_same_kernel_only(
     monkeypatch.setitem(globals(), "FACTOR", 3)
     assert answer("fill", fill, floats, lambda: 1 / 0) == UNKNOWN, "for another constant"
     assert "? " in str(compared({"other": other}, 128, None))
-
-
-def test_another_version_of_any_part_is_another_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded = report.recorded()["compiler"]
-    for other in ({}, *({name: "0.0"} for name in report.COMPILER)):
-        monkeypatch.setattr(report, "installed", lambda other=other: recorded | other)
-        assert report.is_asked() == (not other)

@@ -51,7 +51,6 @@ def test_any_number_of_shares_gives_the_same_step(num_shares: int, two_workers: 
 @pytest.mark.parametrize(
     ("seq_lens", "num_kv_heads", "cut_into"),
     [((40,), 4, (1, 1)), ((900,), 4, (2, 1)), ((900,), 3, (1, 2)), ((20_000,), 2, (1, 8))],
-    ids=["one_core", "by_heads", "heads_do_not_go_up", "several_shares_a_core"],
 )
 def test_a_step_is_cut_by_its_work(
     two_workers: None, seq_lens: tuple[int, ...], num_kv_heads: int, cut_into: tuple[int, int]
@@ -143,14 +142,3 @@ def test_the_compiled_kernel_is_kept_on_disk_until_its_text_changes(
     assert all(function.cache_hits for function in functions)
     for function in (again.py_func, *(function.__wrapped__ for function in functions)):
         assert "VECTORS" in getclosurevars(function).nonlocals  # a checksum of the other file
-
-
-def test_without_a_folder_to_keep_it_in_the_kernel_is_compiled_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """Root may write everywhere, so Numba is told the one folder that nobody can make."""
-    monkeypatch.setattr(numba.config, "CACHE_LOCATOR_CLASSES", "UserProvidedCacheLocator")
-    monkeypatch.setattr(numba.config, "CACHE_DIR", os.devnull)
-    kernel = cpu_kernel.cpu_kernel.__wrapped__()
-    assert kernel.stats.cache_path is None
-    assert capsys.readouterr().err == cpu_kernel.COMPILING

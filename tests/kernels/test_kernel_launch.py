@@ -1,4 +1,4 @@
-"""What a launch of the kernels refuses, before anything runs; what it passes on; CUDA tensors.
+"""What a launch of the kernels refuses before anything runs; v1 or v2; what is passed on; CUDA.
 
 What a DecodeStep itself refuses, tests/attention/test_step.py has. On a GPU `pytest -m gpu` sees
 the rest: streams, graphs, shared memory (tests/bench/test_gpu.py).
@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from pa_tutorial.checks.ladder import PAGED, backend_named
 from pa_tutorial.kernels import cuda_backends, cuda_launch
+from pa_tutorial.kernels.choose import choose
 from pa_tutorial.kernels.triton import backend
 from simt.launch_options import MAX_SHARED
 from tests.kernels.kernel_inputs import apart, arguments, prepare, problem, step, wide
@@ -68,18 +69,6 @@ def test_more_sequences_than_a_grid_has_room_for_are_refused(name: str) -> None:
         prepare(name, **vars(replace(one, **many)))
 
 
-@pytest.mark.cpu
-def test_the_cpu_kernel_refuses_other_dtypes_blocks_and_no_shares() -> None:
-    double = {name: step()[name].double() for name in ("q", "k_cache", "v_cache")}
-    for given, message in (
-        (step(block_size=4), r"k_cache.shape\[2\] is 4"),
-        (step() | {"num_shares": 0}, "num_shares is 0"),
-        (step() | double, "float64"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            prepare("cpu", **given)
-
-
 @pytest.mark.parametrize("name", [name for name in PAGED if "paged" not in name])
 def test_a_cache_in_the_other_layout_is_refused(name: str) -> None:
     other = {"plain": "vllm", "vllm": "plain"}[backend_named(name).layout]
@@ -88,20 +77,35 @@ def test_a_cache_in_the_other_layout_is_refused(name: str) -> None:
 
 
 SIZES = (
-    ("partition_size", 0),
-    ("partition_size", 2**30 + 1),
-    ("tile_size", 48),
-    ("num_warps", 3),
-    ("num_stages", 0),
-    ("max_seq_len", 19),
+    ("triton", "partition_size", 0),
+    ("triton", "partition_size", 2**30 + 1),
+    ("triton", "tile_size", 48),
+    ("triton", "num_warps", 3),
+    ("triton", "num_stages", 0),
+    ("triton", "max_seq_len", 19),
+    ("cuda_v2", "partition_size", 12),  # of blocks of 16
+    ("cuda_v2", "partition_size", 65_536),  # needs more shared memory than there is
+    ("cpu", "num_shares", 0),
 )
 
 
-@pytest.mark.triton
-@pytest.mark.parametrize(("name", "value"), SIZES)
-def test_a_size_that_cannot_be_is_refused(name: str, value: int) -> None:
-    with pytest.raises(ValueError, match=f"{name} is {value}; it must be "):
-        prepare("triton", **step(), **{name: value})
+@pytest.mark.parametrize(
+    ("stage", "name", "value"),
+    [pytest.param(*one, marks=getattr(pytest.mark, one[0])) for one in SIZES],
+)
+def test_a_size_that_cannot_be_is_refused(
+    stage: str, name: str, value: int, nothing_runs: None
+) -> None:
+    with pytest.raises(ValueError, match=f"^{name} is {value}"):
+        prepare(stage, **vars(problem().paged(backend_named(stage).layout)), **{name: value})
+
+
+@pytest.mark.cpu
+def test_the_cpu_kernel_refuses_other_dtypes_and_blocks() -> None:
+    double = {name: step()[name].double() for name in ("q", "k_cache", "v_cache")}
+    for given, message in ((step(block_size=4), "shape.2. is 4"), (step() | double, "float64")):
+        with pytest.raises(ValueError, match=message):
+            prepare("cpu", **given)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +177,20 @@ def test_misaligned_vecs_are_refused(
         with pytest.raises(ValueError, match=message):
             prepare(stage, **inputs)
     prepare("cuda_v1", **inputs)  # element loads take any address
+
+
+@pytest.mark.parametrize(
+    ("num_seqs", "num_heads", "max_seq_len", "chosen"),
+    [
+        (1, 32, 512, "v1"),  # one partition: nothing to split
+        (16, 32, 513, "v2"),  # two, and 512 thread blocks do not fill a GPU
+        (513, 1, 513, "v1"),
+        (17, 32, 8192, "v1"),
+        (17, 32, 8193, "v2"),  # too long for v1, however many sequences
+    ],
+)
+def test_the_rule_decides(num_seqs: int, num_heads: int, max_seq_len: int, chosen: str) -> None:
+    assert choose(num_seqs, num_heads, max_seq_len) == chosen
 
 
 # Passed on --------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The kernels' files as templates: other sizes, functions of a reader's or a maintainer's own."""
 
 from collections.abc import Callable
-from itertools import product
+from itertools import chain, product
 
 import pytest
 import torch
@@ -26,12 +26,12 @@ from pa_tutorial.kernels.v1 import (
     NUM_ROWS_PER_THREAD,
     NUM_V_VECS_PER_ROW,
     V_VEC_SIZE,
-    WARP_SIZE,
     to_float,
 )
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.paging.quantization import FLOAT8
 from simt import simulate
+from simt.gpus import WARP_SIZE
 from tests.kernels.kernel_inputs import problem
 
 STEP = WORKED_EXAMPLE.paged("vllm")
@@ -55,6 +55,34 @@ def test_geometry_says_what_the_file_says(cache_dtype: torch.dtype | None) -> No
         assert not wrong, (geometry, wrong)
         assert geometry.q_vecs_shape == kernel.Q_VECS_SHAPE
     assert {*CONSTANTS} - compared == {"NUM_TOKENS_PER_THREAD_GROUP", "NUM_ELEMS_PER_THREAD"}
+
+
+def test_a_group_shares_a_head_and_a_warp_a_block_of_v_without_overlap() -> None:
+    """In every supported combination."""
+    for sizes in product(HEAD_SIZES, BLOCK_SIZES, DTYPES, NUM_THREADS):
+        g = Geometry(*sizes)
+        shares = [g.head_elements(offset) for offset in range(g.THREAD_GROUP_SIZE)]
+        assert {len(share) for share in shares} == {g.NUM_ELEMS_PER_THREAD}
+        assert sorted(chain(*shares)) == list(range(g.HEAD_SIZE))
+        places = []
+        for lane in range(WARP_SIZE):
+            places += product(g.value_rows(lane), g.value_tokens(lane))
+        assert sorted(places) == list(product(range(g.HEAD_SIZE), range(g.BLOCK_SIZE)))
+        assert 32 * g.NUM_TOKENS_PER_THREAD_GROUP == g.BLOCK_SIZE * g.THREAD_GROUP_SIZE
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("head_size", 100, "head_size is 100; .*32, 64, 80"),
+        ("block_size", 64, "block_size is 64"),
+        ("partition_size", 24, "partition_size is 24; .*16"),
+        ("cache_dtype", torch.float8_e5m2, "head_size is 120; .*x, which is 16"),
+    ],
+)
+def test_an_unsupported_size_is_refused(name: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Geometry(**{"head_size": 120, "block_size": 16, name: value})
 
 
 @pytest.mark.parametrize("backend", [naive_backend, v1_backend, v2_backend])
