@@ -45,23 +45,20 @@ def prepare(backend: str, *values: object, **named: object) -> Launch:
     return launch
 
 
-def error(out: Tensor, arguments: dict[str, object]) -> float:
-    """Of any head, relative to paged_gather in float64 on the same numbers; NaN if there is one."""
+def require_right(out: Tensor, arguments: dict[str, object]) -> None:
+    """Beside paged_gather in float64, on the same numbers."""
     exact = dict(arguments)
     for name, value in arguments.items():
         if isinstance(value, Tensor) and value.is_floating_point():
             exact[name] = value.detach().double()
-    expected = paged_gather(**exact)
-    return ((out.double() - expected).norm(dim=-1) / expected.norm(dim=-1)).max().item()
+    require_near(out, paged_gather(**exact), arguments["q"].dtype)
 
 
-def require_right(out: Tensor, arguments: dict[str, object]) -> None:
-    require_below(error(out, arguments), arguments["q"].dtype)
-
-
-def require_below(found: float, dtype: torch.dtype) -> None:
-    """AssertionError with both numbers, unless the error is within the bound of this dtype."""
-    bound = torch.finfo(dtype).eps / 2 + SUMS
+def require_near(out: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
+    """AssertionError with both numbers, unless each head's relative error is within the bound of
+    this dtype; NaN is not."""
+    errors = (out.double() - expected).norm(dim=-1) / expected.norm(dim=-1)
+    found, bound = errors.max().item(), torch.finfo(dtype).eps / 2 + SUMS
     assert found < bound, f"a head is off by {found:.1e}, relative; {dtype} allows {bound:.0e}"
 
 
@@ -78,9 +75,7 @@ def float8_step(
 
 def require_float8_right(out: Tensor, step: QuantizedStep) -> None:
     """Beside paged_gather's output, of q in float32."""
-    expected = gather_then_attend(replace(step, q=step.q.float()))
-    errors = (out.float() - expected).norm(dim=-1) / expected.norm(dim=-1)
-    require_below(errors.max().item(), step.q.dtype)
+    require_near(out, gather_then_attend(replace(step, q=step.q.float())), step.q.dtype)
 
 
 # The same numbers, but for one or but for gaps ---------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a launch of the kernels refuses before anything runs; v1 or v2; what is passed on; CUDA.
+"""What a launch of the kernels refuses before anything runs; v1 or v2; CUDA tensors.
 
 What a DecodeStep itself refuses, tests/attention/test_step.py has. On a GPU `pytest -m gpu` sees
 the rest: streams, graphs, shared memory (tests/bench/test_gpu.py).
@@ -191,21 +191,6 @@ def test_misaligned_vecs_are_refused(
 )
 def test_the_rule_decides(num_seqs: int, num_heads: int, max_seq_len: int, chosen: str) -> None:
     assert choose(num_seqs, num_heads, max_seq_len) == chosen
-
-
-# Passed on --------------------------------------------------------------------------------------
-
-
-@by_stage
-def test_the_kernel_reads_the_tensors_themselves(stage: str) -> None:
-    """On a GPU, a copy would cost more than the kernel; and a graph would read old numbers."""
-    inputs = arguments(problem(alibi=True, strided_q=True, dtype=torch.bfloat16))
-    inputs["block_tables"] = wide(inputs["block_tables"])
-    prepared = prepare(stage, **inputs)
-    first = getattr(prepared, "partitions", prepared).arguments
-    for name, value in inputs.items():
-        if isinstance(value, Tensor):
-            assert first[name].data_ptr() == value.data_ptr(), name
 
 
 # CUDA tensors, without a GPU --------------------------------------------------------------------

@@ -12,20 +12,14 @@ from simt.traffic import costs
 
 pytestmark = pytest.mark.needs("numba-cuda")
 by_stage = pytest.mark.parametrize("name", [name for name in STAGES if name.startswith("cuda_")])
-rest = pytest.mark.rest("the last stage on one case")
 
 
-@rest
-@pytest.mark.parametrize("capability", [(7, 5), (9, 0), (12, 0)], ids="{0[0]}.{0[1]}".format)
+@pytest.mark.rest("the next test, on one case")
+@pytest.mark.parametrize("capability", [True, (7, 5), (9, 0), (12, 0)], ids=str)
 @by_stage
-def test_a_stage_passes_its_short_check_as_compiled(name: str, capability: tuple[int, int]) -> None:
-    check(name, short=True, compiled=capability)
-
-
-@rest
-@by_stage
-def test_a_stage_passes_every_case_as_compiled(name: str) -> None:
-    check(name, compiled=True)
+def test_a_stage_is_right_as_compiled(name: str, capability: bool | tuple[int, int]) -> None:
+    """In every case, where no capability is asked for; in the short check of others."""
+    check(name, short=capability is not True, compiled=capability)
 
 
 def global_cost(trace: Trace) -> dict[str, tuple[int, int]]:
