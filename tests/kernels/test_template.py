@@ -7,7 +7,7 @@ import pytest
 import torch
 from numba import cuda
 
-from pa_tutorial.checks.cases import WORKED_EXAMPLE
+from pa_tutorial.checks.cases import CASES
 from pa_tutorial.checks.comparing import bounds_of, compare
 from pa_tutorial.kernels.cuda_backends import (
     CudaBackend,
@@ -20,21 +20,12 @@ from pa_tutorial.kernels.cuda_backends import (
 from pa_tutorial.kernels.geometry import CONSTANTS, NUM_THREADS, Geometry
 from pa_tutorial.kernels.sources import KernelFileError, Source
 from pa_tutorial.kernels.template import made
-from pa_tutorial.kernels.v1 import (
-    HEAD_SIZE,
-    NUM_ROWS_PER_ITER,
-    NUM_ROWS_PER_THREAD,
-    NUM_V_VECS_PER_ROW,
-    V_VEC_SIZE,
-    to_float,
-)
+from pa_tutorial.kernels.v1 import ALL_LANES
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
 from pa_tutorial.paging.quantization import FLOAT8
 from simt import simulate
 from simt.gpus import WARP_SIZE
 from tests.kernels.kernel_inputs import problem
-
-STEP = WORKED_EXAMPLE.paged("vllm")
 
 
 @pytest.mark.parametrize("cache_dtype", [None, FLOAT8[0]])
@@ -104,25 +95,22 @@ def test_the_launchers_of_a_file_launch_what_the_package_does(backend: CudaBacke
 
 
 @cuda.jit(device=True)
-def add_values(accs, logits, v_block, first_token, num_tokens, thread_idx):
-    """From the last token of a vec to the first, and straight into the sum."""
-    lane = thread_idx % WARP_SIZE
-    offset = lane % NUM_V_VECS_PER_ROW * V_VEC_SIZE
-    for i in range(NUM_ROWS_PER_THREAD):
-        row_idx = lane // NUM_V_VECS_PER_ROW + i * NUM_ROWS_PER_ITER
-        for j in range(V_VEC_SIZE - 1, -1, -1):
-            token_idx = first_token + offset + j
-            if row_idx < HEAD_SIZE and token_idx < num_tokens:
-                accs[i] += logits[token_idx] * to_float(v_block[row_idx, offset + j])
+def warp_sum(value, mask):
+    """Next lanes first."""
+    step = 1
+    while step <= mask:
+        value += cuda.shfl_xor_sync(ALL_LANES, value, step)
+        step *= 2
+    return value
 
 
-def test_the_sums_over_v_may_be_added_up_in_another_order() -> None:
+def test_sums_may_be_added_up_in_another_order() -> None:
     """Other bits, within the bounds of the check."""
-    mine = v1_backend.with_functions(v1=[add_values])
-    assert "accs" not in mine.same_bits(v1_backend, STEP)
-    found = mine.prepare(STEP).probe()
-    bounds = bounds_of(WORKED_EXAMPLE.id)
-    for one in compare(found, {"the oracle": WORKED_EXAMPLE.expected()}, bounds):
+    case = CASES["decode/gqa"]
+    mine, step = v1_backend.with_functions(v1=[warp_sum]), case.paged("vllm")
+    assert {*mine.same_bits(v1_backend, step)} == {"qk", "qk_max"}
+    found = mine.prepare(step).probe()
+    for one in compare(found, {"the oracle": case.expected()}, bounds_of(case.id)):
         assert one.passed, one
 
 
@@ -147,8 +135,8 @@ def without_text() -> Callable:
         (lambda: made("v1", PARTITION_SIZE=8), "PARTITION_SIZE: no constant of v1.py"),
         (lambda: made("v2", PARTITION_SIZE=8.0), "PARTITION_SIZE is of type float"),  # 8.0 == 8
         (lambda: made("v2", PARTITION_SIZE=12), "PARTITION_SIZE is 12; .* 8"),
-        (lambda: v1_backend.with_functions(v1=add_values), "v1 is of type"),  # it has an index
-        (lambda: v2_backend.with_functions(vectors=[add_values]), "file is vectors; .* v2"),
+        (lambda: v1_backend.with_functions(v1=warp_sum), "v1 is of type"),  # it has an index
+        (lambda: v2_backend.with_functions(vectors=[warp_sum]), "file is vectors; .* v2"),
         (lambda: with_theirs("def qk_dot(q_vecs):\n    return 1\n"), r"qk_dot takes \(q_vecs\)"),
         (lambda: with_theirs("def helper(a):\n    return a + MINE\n"), "helper uses MINE"),
         (lambda: with_theirs("def helper(a:\n"), "my_kernel/v1.py is damaged"),
