@@ -85,6 +85,13 @@ def test_what_is_best_known_is_less_than_ours_takes(name: str) -> None:
 LOAD = "k_vecs[j, e] = to_float(k_block[piece, physical_block_offset, first + e])"
 
 
+def test_par_counts_plain_python_in_the_first_case(capsys: pytest.CaptureFixture) -> None:
+    attempt("generate", changed("generate"))
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("par, required, in the first case: ")
+    assert line.endswith("tokens computed. Yours is at par.")
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "says"),
     [
