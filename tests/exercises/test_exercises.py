@@ -7,25 +7,17 @@ from pa_tutorial.exercises.exercise import PLACEHOLDER
 from pa_tutorial.exercises.texts import WrongAnswer, code_lines
 
 
-def marks(exercise: Exercise) -> list[pytest.MarkDecorator]:
+def row(exercise: Exercise, *more: WrongAnswer) -> object:
     """Those in Triton are skipped where there is none, as the stage is."""
-    return [pytest.mark.triton] if exercise.notebook == "24_triton" else []
+    marks = [pytest.mark.triton] if exercise.notebook == "24_triton" else []
+    names = [exercise.name, *(wrong.why for wrong in more)]
+    return pytest.param(exercise, *more, id="-".join(names), marks=marks)
 
 
-each = pytest.mark.parametrize(
-    "exercise",
-    [
-        pytest.param(exercise, id=exercise.name, marks=marks(exercise))
-        for exercise in EXERCISES.values()
-    ],
-)
+ALL = EXERCISES.values()
+each = pytest.mark.parametrize("exercise", [*map(row, ALL)])
 each_wrong = pytest.mark.parametrize(
-    ("exercise", "wrong"),
-    [
-        pytest.param(exercise, wrong, id=f"{exercise.name}-{wrong.why}", marks=marks(exercise))
-        for exercise in EXERCISES.values()
-        for wrong in exercise.wrong
-    ],
+    ("exercise", "wrong"), [row(exercise, wrong) for exercise in ALL for wrong in exercise.wrong]
 )
 
 
@@ -72,25 +64,18 @@ CLOSE = (
     ("append_keys", ".to(tl.int64)", "", "large_pool", "Block number times stride overflows"),
     ("running_tokens", "if index >= alive:", "if index >= alive or budget <= 1:",
      "budget", "to its last token"),
-    ("copy_in_blocks", "cuda.blockIdx.x * cuda.blockDim.x + ", "",
-     "three_blocks", "out[i] = a[i]\ncheck this first: Thread block b has b whole thread blocks"),
-    ("scale_heads", "d] = scale * q[seq, head, d]", "d] *= scale",
-     "three_heads", "out holds nothing"),
     ("sum_in_shared", "cuda.syncthreads()", "pass", "eight_threads", "who has written the element"),
-    ("largest_of_warp", "cuda.shfl_xor_sync(ALL_LANES, largest, distance)",
-     "scores[lane ^ distance]", "32_lanes", "there is no shuffle"),
     ("transpose_tokens", "range(warp, 32, num_warps):\n            tile",
      "range(32):\n            tile", "many_warps", "each warp takes its own"),
     ("part_of_layer", "w_k[own_kv], w_v[own_kv]", "w_k[own], w_v[own]",
      "gqa", "attend got k with 4 heads; on this rank, k has 2"),
     ("compare_rounds", "ratios = b / a", "ratios = b.div_(a)", "quiet", "must only read them"),
-    ("compare_rounds", "times.dtype))", "times.dtype)).float()", "quiet", "torch.float64"),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("name", "old", "new", "case", "says"),
-    [pytest.param(*one, marks=marks(EXERCISES[one[0]]), id=f"{one[0]}-{one[4]}") for one in CLOSE],
+    [pytest.param(*one, marks=row(EXERCISES[one[0]]).marks) for one in CLOSE],
 )
 def test_an_answer_that_is_right_in_most_cases_fails_the_one_that_is_about_it(
     name: str, old: str, new: str, case: str, says: str
