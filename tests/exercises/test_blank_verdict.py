@@ -13,25 +13,12 @@ HEAD = "@cuda.jit(device=True)\ndef warp_max(value, mask, smallest_mask):\n"
 # What is changed in warp_max, and what is said of it.
 SAID = {
     "no device function": ("(device=True)", "", "@cuda.jit(device=True)"),
-    "no decorator": ("@cuda.jit(device=True)\n", "", "put its @cuda.jit line"),
     "another signature": (", smallest_mask):", "):", "it must take (value, mask,"),
     "no return": ("return value", "pass", "`return …`, is missing"),
     "unknown name": ("value, mask)", "value, maks)", "warp_max uses maks: the kernel"),
-    "unknown intrinsic": ("shfl_xor_sync", "shuffle", "not know cuda.shuffle"),
     "raise": (HEAD, f"{HEAD}    raise value\n", "not know raise value\n    line 3 of"),
-    "a list": (
-        HEAD,
-        f"{HEAD}    return [value][0]\n",
-        "a list such as [value]\n    line 3 of warp",
-    ),
-    "no call": ("(ALL_LANES, value, mask)", "", "shfl_xor_sync isn't called"),
     "a tuple": ("return value", "return value, mask", "return one number?"),
     "endless": ("mask //= 2", "mask //= 1", "no end: line 3: while mask >="),
-    "endless in its own loop": (
-        HEAD,
-        f"{HEAD}    while True:\n        mask = 1\n",
-        "no end: line 3",
-    ),
 }
 
 

@@ -25,38 +25,40 @@ def test_an_answer_that_changes_an_argument_is_refused(change: str) -> None:
     assert called(lambda tensor, numbers: len(numbers), ROW, [1, 2]) == 2
 
 
-@pytest.mark.parametrize(
-    ("result", "message"),
-    [(7, "2 whole"), ((1, 2, 3), "2 whole"), ((1, 2.0), "ints: // and %"), ((1, True), "ints")],
-)
-def test_what_is_not_as_many_whole_numbers_is_refused(result: object, message: str) -> None:
-    with pytest.raises(AnswerError, match=message):
-        whole_numbers(result, 2)
-    assert whole_numbers((1, 2), 2) == [1, 2]
+REQUIRE: dict[str, Callable] = {
+    "numbers": lambda result: whole_numbers(result, 2),
+    "floats": lambda result: require_floats(result, ("m", "l")),
+    "tensors": lambda result: require_tensors(result, "k, v", (ROW, ROW)),
+}
 
 
 @pytest.mark.parametrize(
-    ("result", "message"),
+    ("kind", "result", "message"),
     [
-        (ROW, "2 tensors: k, v"),
-        ((ROW,), "2 tensors: k, v"),
-        ((ROW, None), "not written yet"),
-        ((ROW, [1.0, 2.0]), "a list"),
-        ((ROW, ROW[:1]), r"\[1\]; it must return \[2\]"),
-        ((ROW, ROW.half()), "float16; it must return torch.float32"),
+        ("numbers", 7, "2 whole"),
+        ("numbers", (1, 2, 3), "2 whole"),
+        ("numbers", (1, 2.0), "ints: // and %"),
+        ("floats", 0.5, "2 floats: m, l"),
+        ("floats", (0.5, "1"), "2 floats: m, l"),
+        ("tensors", (ROW,), "2 tensors: k, v"),
+        ("tensors", (ROW, None), "not written yet"),
+        ("tensors", (ROW, [1.0, 2.0]), "a list"),
+        ("tensors", (ROW, ROW[:1]), r"\[1\]; it must return \[2\]"),
+        ("tensors", (ROW, ROW.half()), "float16; it must return torch.float32"),
     ],
 )
-def test_tensors_of_another_number_shape_or_dtype_are_refused(result: object, message: str) -> None:
+def test_what_has_another_number_type_or_shape_is_refused(
+    kind: str, result: object, message: str
+) -> None:
     with pytest.raises(AnswerError, match=message):
-        require_tensors(result, "k, v", (ROW, ROW))
-    assert require_tensors([ROW, ROW], "k, v", (ROW, ROW)) == [ROW, ROW]
+        REQUIRE[kind](result)
 
 
-@pytest.mark.parametrize("result", [0.5, (0.5,), (0.5, "1"), (0.5, torch.tensor(1.0))])
-def test_what_is_not_as_many_floats_is_refused(result: object) -> None:
-    with pytest.raises(AnswerError, match="2 floats: m, l"):
-        require_floats(result, ("m", "l"))
-    assert require_floats((0.5, 1), ("m", "l")) == [0.5, 1.0]
+@pytest.mark.parametrize(
+    ("kind", "right"), [("numbers", [1, 2]), ("floats", [0.5, 1]), ("tensors", [ROW, ROW])]
+)
+def test_what_is_right_is_given_back(kind: str, right: list) -> None:
+    assert REQUIRE[kind](right) == right
 
 
 def clears_a_nan(x_ptr):

@@ -110,21 +110,6 @@ def test_what_must_stay_is_left_out_of_the_answer() -> None:
     assert (out[39], out[40], out[41]) == (39, 0, 41)
 
 
-def said(*tasks: Task, answer: object) -> str:
-    trials = [trial("one_case", "", "what failure means", task, ("element",)) for task in tasks]
-    return str(run_trials("copy", trials, answer))
-
-
-def test_a_table_tells_refused_from_failed() -> None:
-    text = said(Task(32, (A,), A, LITTLE), Task(32, (A,), A, {}), answer=kernel("out, a", HALF))
-    assert "not accepted" in text
-    assert "1 of 2 cases pass" in text
-    # the same mistake twice, with another message
-    outside = kernel("out, a", "out[t + 64] = a[0]")
-    tasks = [Task(32, (A,), A[:size], {}) for size in (64, 60)]
-    assert "no result" in said(*tasks, answer=outside)
-
-
 @pytest.mark.parametrize(
     ("factor", "last"), [(1, "1 of 1 cases"), (2, "element 39 is 78 and should be 39")]
 )
@@ -132,7 +117,8 @@ def test_minus_infinity_in_an_answer(factor: int, last: str) -> None:
     """A score behind the end of a sequence: it must be there, and hides no other mistake."""
     expected = np.where(A < 40, A, -np.float32("inf"))
     masked = kernel("out, a, factor", loop("out[i] = factor * a[i] if i < 40 else -np.inf"))
-    assert last in said(Task(32, (A, np.float32(factor)), expected, {}), answer=masked)
+    task = Task(32, (A, np.float32(factor)), expected, {})
+    assert last in str(run_trials("copy", [trial("one_case", "", "", task, ("element",))], masked))
 
 
 def test_the_allowance_is_rounded_up() -> None:
