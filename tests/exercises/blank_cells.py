@@ -1,7 +1,8 @@
-"""Functions as a reader's cell defines them."""
+"""Functions as a reader's cell defines them, and the files where they are saved."""
 
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 
 from pa_tutorial.exercises.blank import Blank, all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
@@ -36,3 +37,16 @@ def changed(name: str, *edits: tuple[str, str], **names: object) -> Callable:
 def said(name: str, *edits: tuple[str, str], **names: object) -> str:
     """The verdict on that answer."""
     return verdict(all_blanks()[name], changed(name, *edits, **names))
+
+
+def change(path: Path, old: str, new: str) -> str:
+    """Change a saved file; its text."""
+    before = path.read_text(encoding="utf-8")
+    assert old in before
+    after = before.replace(old, new)
+    path.write_text(after, encoding="utf-8", errors="surrogateescape")
+    return after
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("[!.]*"))

@@ -4,20 +4,16 @@ import pytest
 
 from pa_tutorial.exercises import EXERCISES, Exercise, attempt, grade
 from pa_tutorial.exercises.exercise import PLACEHOLDER
-from pa_tutorial.exercises.texts import WrongAnswer, code_lines
+from pa_tutorial.exercises.texts import code_lines
 
 
-def row(exercise: Exercise, *more: WrongAnswer) -> object:
+def marks(exercise: Exercise) -> list[pytest.MarkDecorator]:
     """Those in Triton are skipped where there is none, as the stage is."""
-    marks = [pytest.mark.triton] if exercise.notebook == "24_triton" else []
-    names = [exercise.name, *(wrong.why for wrong in more)]
-    return pytest.param(exercise, *more, id="-".join(names), marks=marks)
+    return [pytest.mark.triton] if exercise.notebook == "24_triton" else []
 
 
-ALL = EXERCISES.values()
-each = pytest.mark.parametrize("exercise", [*map(row, ALL)])
-each_wrong = pytest.mark.parametrize(
-    ("exercise", "wrong"), [row(exercise, wrong) for exercise in ALL for wrong in exercise.wrong]
+each = pytest.mark.parametrize(
+    "exercise", [pytest.param(one, id=one.name, marks=marks(one)) for one in EXERCISES.values()]
 )
 
 
@@ -35,12 +31,13 @@ def test_stub_is_not_yet(exercise: Exercise) -> None:
     assert str(result).count("\n") == 1  # the reason, once
 
 
-@each_wrong
-def test_wrong_answer_does_not_pass(exercise: Exercise, wrong: WrongAnswer) -> None:
-    result = grade(exercise.name, exercise.answer(wrong.made_in(exercise.source)))
-    assert not result.ok
-    assert result.first_failure.diagnosis in str(result)
-    assert "not yet" in result._repr_html_()
+@each
+def test_wrong_answers_do_not_pass(exercise: Exercise) -> None:
+    for wrong in exercise.wrong:
+        result = grade(exercise.name, exercise.answer(wrong.made_in(exercise.source)))
+        assert not result.ok, wrong.why
+        assert result.first_failure.diagnosis in str(result)
+        assert "not yet" in result._repr_html_()
 
 
 def test_an_attempt_shows_the_verdict_and_gives_what_the_notebook_goes_on_with(capsys) -> None:
@@ -75,7 +72,7 @@ CLOSE = (
 
 @pytest.mark.parametrize(
     ("name", "old", "new", "case", "says"),
-    [pytest.param(*one, marks=row(EXERCISES[one[0]]).marks) for one in CLOSE],
+    [pytest.param(*one, marks=marks(EXERCISES[one[0]])) for one in CLOSE],
 )
 def test_an_answer_that_is_right_in_most_cases_fails_the_one_that_is_about_it(
     name: str, old: str, new: str, case: str, says: str

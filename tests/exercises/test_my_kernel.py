@@ -31,7 +31,7 @@ from pa_tutorial.exercises.saved_files import names_of_reader
 from pa_tutorial.kernels import sources
 from pa_tutorial.kernels.sources import KernelFileError
 from simt.microscope import microscope
-from tests.exercises.blank_cells import changed, function_of
+from tests.exercises.blank_cells import change, changed, files_in, function_of
 
 V1, V1_VECTOR, V2 = (BACKENDS[kernel] for kernel in ("v1", "v1_vector", "v2"))
 BY_ELEMENT, BY_VEC = changed("load_key"), changed("load_key_by_vec")
@@ -46,19 +46,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "my_kernel"
     monkeypatch.setenv(PLACE, str(folder))
     return folder
-
-
-def files_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("[!.]*"))
-
-
-def change(path: Path, old: str, new: str) -> str:
-    """Change a saved file; its text."""
-    before = path.read_text(encoding="utf-8")
-    after = before.replace(old, new)
-    assert after != before
-    path.write_text(after, encoding="utf-8")
-    return after
 
 
 def test_saved_files_run_under_the_microscope_and_a_finding_names_their_line(
@@ -134,21 +121,6 @@ def test_what_a_kernel_has_of_the_readers_is_counted(
     assert yours(MINE.with_functions(v1=[OURS.load_key])).startswith("0 of 13")
 
 
-def test_plain_functions_of_sizes_are_saved_and_come_back(
-    written: Path, capsys: pytest.CaptureFixture
-) -> None:
-    blank, row_sizes = all_blanks()["group_sizes"], all_blanks()["row_sizes"]
-    save(V1, changed("group_sizes"))
-    assert "sizes.py is written. Yours: group_sizes. Ours: row_sizes." in capsys.readouterr().out
-    assert saved("v1") == {}  # no function of the kernel
-    write_kernel(written, V1)
-    kernel = import_module("kernel_written")
-    assert not is_ours(kernel.group_sizes)
-    assert is_ours(kernel.row_sizes)
-    assert kernel.group_sizes(32, 8, 2) == blank.craft.saved_of(blank)(32, 8, 2) == (4, 2, 4)
-    assert row_sizes.craft.saved_of(row_sizes) is None
-
-
 def test_a_blank_goes_on_with_what_was_saved(capsys: pytest.CaptureFixture) -> None:
     blank = all_blanks()["load_key"]
     save(MINE)
@@ -158,18 +130,6 @@ def test_a_blank_goes_on_with_what_was_saved(capsys: pytest.CaptureFixture) -> N
     assert "goes on with the one that you saved." in capsys.readouterr().out
     assert not is_ours(saved_in(blank, HEAD_SIZE=96, DTYPE=torch.bfloat16))
     assert saved_in(all_blanks()["load_key_by_vec"]) is None
-
-
-def test_of_two_functions_of_one_name_in_a_file_the_last_counts_and_none_is_lost(
-    folder: Path,
-) -> None:
-    save(MINE)
-    path, first = folder / "v1.py", LOAD_KEY.replace("first + e]", "e + first]")
-    both = change(path, "# Of q and K\n", f"{first}\n\n# Of q and K\n")
-    assert "first + e]" in saved("v1")["v1"][0].text
-    save(V1.with_functions(v1=[changed("qk_dot")]))
-    assert (folder / "v1_1.py").read_text(encoding="utf-8") == both
-    assert path.read_text(encoding="utf-8").count("def load_key(") == 1
 
 
 @pytest.mark.parametrize(("begins", "newline"), [("\ufeff", "\n"), ("# \x0c größer\n", "\r\n")])
@@ -223,34 +183,33 @@ def test_what_can_not_be_read_is_refused_and_left_alone(
     assert folder.read_text(encoding="utf-8") == "YOURS = ()\n"
 
 
-@pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_a_written_kernel_has_the_readers_functions_and_other_sizes(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path / "kernel_written.py"
-    sys.modules.pop("kernel_written", None)
-
-
-def test_a_written_kernel_has_the_readers_functions_and_other_sizes(written: Path) -> None:
+    monkeypatch.setitem(sys.modules, "kernel_written", None)  # and remove it at the end
+    path = tmp_path / "kernel_written.py"
+    with pytest.raises(KernelFileError, match="HEADSIZE"):
+        write_kernel(path, V1, HEADSIZE=64)
     mine = V2.with_functions(v1=[BY_ELEMENT, changed("qk_dot")])
     for head_size in (32, 96):
-        write_kernel(written, mine, HEAD_SIZE=head_size, DTYPE=torch.float32)
+        write_kernel(path, mine, HEAD_SIZE=head_size, DTYPE=torch.float32)
         kernel = import_module("kernel_written")
         assert head_size == kernel.HEAD_SIZE
         assert (kernel.VEC_SIZE, kernel.X) == (1, 4)
     # As after a cell with a syntax error, a name is still what `import *` brought. v1_vector.py
     # defines load_key and qk_dot again.
     assert is_ours(kernel.load_key)
-    assert is_ours(kernel.reduce_partitions)
-    write_kernel(written, mine.with_functions(v1_vector=[BY_VEC]))
+    write_kernel(path, mine.with_functions(v1_vector=[BY_VEC]))
     kernel = import_module("kernel_written")
     assert not is_ours(kernel.load_key)
     assert is_ours(kernel.qk_dot)
-
-
-def test_a_kernel_that_another_notebook_writes_again_is_imported_as_it_was(written: Path) -> None:
-    """Between the cell that writes it and the cell that imports it, with other sizes."""
-    write_kernel(written, MINE, HEAD_SIZE=64)
-    written.write_text("\n\n" + sources.text_of("v1"), encoding="utf-8")
+    save(MINE, changed("group_sizes"))
+    with pytest.raises(MyKernelError, match="whole files"):
+        write_kernel(path, load(folder, "v1"))
+    write_kernel(path, V1)
+    path.write_text("# Another notebook has written it.\n", encoding="utf-8")
     kernel = import_module("kernel_written")
-    assert kernel.HEAD_SIZE == 64
     assert sources.source_of(kernel.load_key).text == LOAD_KEY
+    assert kernel.group_sizes(32, 8, 2) == (4, 2, 4)
+    assert (is_ours(kernel.group_sizes), is_ours(kernel.row_sizes)) == (False, True)

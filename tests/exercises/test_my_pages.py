@@ -16,7 +16,7 @@ from pa_tutorial.exercises.ours import is_ours
 from pa_tutorial.exercises.saved_files import PLACE, locked, names_of_reader
 from pa_tutorial.exercises.whose import blanks_in
 from pa_tutorial.kernels.sources import source_of
-from tests.exercises.blank_cells import changed, function_of
+from tests.exercises.blank_cells import change, changed, files_in, function_of
 
 HEAD = "def num_blocks(num_tokens: int, block_size: int) -> int:\n"
 MARK = "# 02 · Memory waste"
@@ -37,16 +37,6 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "my_pages.py"
 
 
-def change(path: Path, old: str, new: str) -> None:
-    before = path.read_text(encoding="utf-8")
-    assert old in before
-    path.write_text(before.replace(old, new), encoding="utf-8", errors="surrogateescape")
-
-
-def files_in(path: Path) -> list[str]:
-    return sorted(one.name for one in path.parent.glob("[!.]*"))
-
-
 def yours(path: Path) -> set[str]:
     return names_of_reader(path.read_text(encoding="utf-8"))
 
@@ -55,7 +45,7 @@ def test_a_notebook_begins_with_what_was_saved_and_says_whose_it_is(
     path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     save_pages(my_pages(MINE).store)  # ours: nothing is written
-    assert files_in(path) == []
+    assert files_in(path.parent) == []
     assert my_pages().num_blocks(5, 4) == 2
     assert f"no my_pages.py yet: 0 of {NUM_BLANKS} functions are" in capsys.readouterr().out
     save_pages(MINE, my_pages(MINE).store)
@@ -117,7 +107,7 @@ def test_a_damaged_file_is_named_and_set_aside_and_ours_take_over(
     path.write_bytes(damaged)
     assert is_ours(my_pages().num_blocks)
     assert capsys.readouterr().out.count(words) == 2
-    assert files_in(path) == ["my_pages_1.py", "my_pages_2.py"]
+    assert files_in(path.parent) == ["my_pages_1.py", "my_pages_2.py"]
     assert [one.read_bytes() for one in path.parent.glob("*.py")] == [damaged] * 2
 
 
@@ -149,11 +139,11 @@ def test_what_the_reader_has_beside_functions_stays_and_what_came_later_is_added
     change(path, MARK, f"SIZE = 4\n\n\ndef twice(x):\n    return SIZE * x // 2\n\n\n{MARK}")
     save_pages(STORE)
     assert runpy.run_path(str(path))["twice"](2) == 4
-    assert files_in(path) == ["my_pages.py"]
+    assert files_in(path.parent) == ["my_pages.py"]
     change(path, "def release(", "def give_back(")  # of an earlier version, and more than ours
     save_pages(num_blocks("return 3"))
     assert yours(path) == {"num_blocks", "store"}
-    assert files_in(path) == ["my_pages.py", "my_pages_1.py"]
+    assert files_in(path.parent) == ["my_pages.py", "my_pages_1.py"]
     assert callable(runpy.run_path(str(path))["release"])
 
 
@@ -164,7 +154,7 @@ def test_what_a_notebook_began_with_never_replaces_what_another_saved_since(path
     assert "return -(-" in (path.with_name("my_pages_1.py")).read_text(encoding="utf-8")
     save_pages(mine.num_blocks, STORE)
     assert "+ block_size - 1" in source_of(my_pages().num_blocks).text
-    assert files_in(path) == ["my_pages.py", "my_pages_1.py"]
+    assert files_in(path.parent) == ["my_pages.py", "my_pages_1.py"]
 
 
 def test_a_save_waits_for_that_of_another_notebook(path: Path) -> None:
