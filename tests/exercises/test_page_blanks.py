@@ -8,7 +8,7 @@ import pytest
 
 from pa_tutorial.checks.endless import SECONDS, stopped_if_endless
 from pa_tutorial.checks.printed import MOST_LETTERS, MOST_LINES
-from pa_tutorial.exercises import attempt, grade
+from pa_tutorial.exercises import attempt
 from pa_tutorial.exercises.blank import all_blanks
 from pa_tutorial.exercises.blank_verdict import verdict
 from pa_tutorial.exercises.ours import is_ours
@@ -43,16 +43,11 @@ def test_whatever_a_function_raises_is_told_with_its_line(body: str) -> None:
     assert not any(word in words for word in ("<cell", "/tmp", "Traceback"))
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("def num_blocks(n): 0\n", "it must take (num_tokens, block_size)"),
-        ("def blocks(a, b): 0\n\nnum_blocks = blocks\n", "is called blocks; it must be called num"),
-        (f"async {HEAD}    {RIGHT}\n", "without `async`"),
-    ],
-)
-def test_what_can_not_take_the_place_of_ours_is_named(text: str, says: str) -> None:
-    assert says in tried(text)
+def test_what_can_not_take_the_place_of_ours_is_named() -> None:
+    assert "it must take (num_tokens, block_size)" in tried("def num_blocks(n): 0\n")
+    assert "without `async`" in tried(f"async {HEAD}    {RIGHT}\n")
+    renamed = f"{HEAD}    {RIGHT}\n".replace("num_blocks", "blocks") + "\nnum_blocks = blocks\n"
+    assert "is called blocks; it must be called num_blocks" in tried(renamed)
 
 
 def test_a_helper_with_the_name_of_another_function_is_named() -> None:
@@ -85,15 +80,6 @@ def test_of_what_it_prints_the_beginning_is_shown(capsys: pytest.CaptureFixture)
     *lines, last = capsys.readouterr().out.splitlines()
     assert lines == ["x" * MOST_LETTERS] * MOST_LINES
     assert "lines more that it printed" in last
-
-
-def test_what_is_right_by_itself_names_the_function_that_it_fails_with() -> None:
-    bad = changed("num_blocks", ("+ block_size - 1", ""))
-    helper = "def needed(*of): return num_blocks(*of)\n\ndef store"
-    for edits in ((), (("num_blocks(", "needed("), ("def store", helper))):
-        words = said("store", *edits, num_blocks=bad)
-        assert words.startswith("right by itself; with your `num_blocks`, not yet. Case ")
-    assert grade("store", changed("store", *edits), draw=3).ok
 
 
 def test_what_the_reader_has_not_met_yet_takes_no_part() -> None:
