@@ -1,6 +1,8 @@
 """The shared checks: they can fail, they say why, and nothing slips through."""
 
+import io
 import sys
+import time
 from decimal import Decimal
 from types import SimpleNamespace
 
@@ -8,17 +10,20 @@ import numpy as np
 import pytest
 import torch
 
+from pa_tutorial.attention import full
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
 from pa_tutorial.attention.paged import TorchBackend, paged_gather
-from pa_tutorial.checks import CheckFailure, check, ladder
+from pa_tutorial.checks import CheckFailure, check, ladder, progress
 from pa_tutorial.checks.__main__ import main
 from pa_tutorial.checks.block_manager_check import STORIES
 from pa_tutorial.checks.cases import CASES, SEQUENCE_CASES, SHORT_CHECK
 from pa_tutorial.checks.comparing import bounds_of, compare, load_bounds, relative_errors
-from pa_tutorial.checks.diagnosing import _position_pattern
+from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.checks.ladder import STAGES
+from pa_tutorial.checks.progress import HIDDEN
 from pa_tutorial.checks.running import judge, run_trials, stage_trial
+from pa_tutorial.checks.showing import CaseResult, verdict
 from tests.wrong_examples import load_examples
 
 
@@ -36,7 +41,7 @@ class Unreadable(Exception):
         raise RuntimeError
 
 
-def raise_unreadable(q: torch.Tensor) -> None:
+def raise_unreadable(*_: object) -> None:
     raise Unreadable
 
 
@@ -47,7 +52,6 @@ def raise_unreadable(q: torch.Tensor) -> None:
         (lambda q: q * float("nan"), "the output holds NaN"),
         (torch.zeros_like, "all zero"),
         (lambda q: q[:-1], "must return the shape, dtype and device of q"),
-        (lambda q: q.double(), "must return the shape, dtype and device of q"),
         (lambda q: q.tolist(), "returned a list"),
         (lambda q: 1 / 0, "it raised ZeroDivisionError"),
         (lambda q: sys.exit("bye"), "it raised SystemExit: bye"),
@@ -61,11 +65,23 @@ def test_nothing_else_passes_and_the_reason_is_given(answer, message) -> None:
     assert message in result._repr_html_()
 
 
-def test_our_own_stage_is_not_run_in_the_place_of_another(monkeypatch) -> None:
-    with pytest.raises(TypeError, match="function is None"):
-        check("kv_cache", None, raises=False)
-    with pytest.raises(ValueError, match=r"'kvcache'.*kv_cache.*prefix_cache or engine"):
-        check("kvcache", raises=False)
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (["kv_cache", None], {}, "function is None"),
+        (["kvcache"], {}, r"'kvcache'.*kv_cache.*prefix_cache or engine"),
+        (["block_manager"], {"short": True}, "short is True"),
+        (["paged_gather", paged_gather], {"takes": "k_scale"}, "takes is .*probe, "),
+        (["paged_gather", paged_gather], {"takes": ["kscale", "v_scale"]}, "takes is .*probe, "),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(arguments: list, options: dict, message: str) -> None:
+    """Else our own stage would be run in its place, or what no function takes be ignored."""
+    with pytest.raises((TypeError, ValueError), match=message):
+        check(*arguments, **options, raises=False)
+
+
+def test_without_cases_a_bound_or_a_package_nothing_passes(monkeypatch) -> None:
     with pytest.raises(ValueError, match="nothing has no cases"):
         run_trials("nothing", [], None)
     with pytest.raises(KeyError, match="a_new_case"):
@@ -73,19 +89,6 @@ def test_our_own_stage_is_not_run_in_the_place_of_another(monkeypatch) -> None:
     monkeypatch.setitem(STAGES, "triton", SimpleNamespace(why_absent=lambda: "no wheel"))
     with pytest.raises(ImportError, match="triton cannot run here: no wheel"):
         check("triton", raises=False)
-
-
-@pytest.mark.parametrize("takes", ["k_scale", ["k_scale"], ["kscale", "v_scale"], [["probe"]], 7])
-def test_what_no_function_takes_is_refused(takes: object) -> None:
-    """Unknown, it would be ignored, and the check would pass without it."""
-    with pytest.raises(ValueError, match=r"takes is .*probe, "):
-        check("paged_gather", paged_gather, takes=takes, raises=False)
-
-
-@pytest.mark.parametrize("name", ["kv_cache", "block_manager"])
-def test_short_check_of_what_has_none_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"short is True; it must be False for '{name}'"):
-        check(name, short=True, raises=False)
 
 
 def test_what_a_function_does_to_torch_is_undone() -> None:
@@ -146,13 +149,6 @@ def test_bounds_keep_their_rule_and_record_both_figures() -> None:
         assert 10 * bound <= smallest_wrong, case_id  # as written: 0.41 / 10 is less than 0.041
 
 
-def test_where_the_wrong_positions_are_says_what_is_wrong() -> None:
-    after, decode = "tokens that come after", "decode is wrong"
-    said = {"xxxx.": after, "...xx": decode, "xx...": "the prompt is wrong"}
-    for wrong, sentence in (said | {"..x.x": "None", "xxxxx": "None"}).items():
-        assert sentence in str(_position_pattern(np.array([x == "x" for x in wrong]), 3))
-
-
 def test_wrong_heads_are_named() -> None:
     def of_the_first_kv_head(q, k, v, *others):
         return cached_attention(q, k[:, :1].expand_as(k), v, *others)
@@ -175,25 +171,84 @@ def test_no_kept_mistake_in_a_kernel_passes_the_short_check() -> None:
     assert [pair for pair, cases in fails.items() if not cases & set(SHORT_CHECK)] == []
 
 
-def test_command_line_verifies_stages_and_others(capsys) -> None:
+def test_command_line_exits_with_0_if_all_is_right_1_if_not_and_2_for_no_stage(
+    monkeypatch, capsys
+) -> None:
     assert main(["--short", "paged_gather", "block_manager"]) == 0
     said = capsys.readouterr().out
     for number, reference in ((len(SHORT_CHECK), "the oracle"), (len(STORIES), "plain lists")):
         assert f"{number} of {number} cases, against {reference}" in said
-
-
-def test_command_line_exits_with_1_for_a_stage_that_is_wrong(monkeypatch, capsys) -> None:
     wrong = TorchBackend(lambda step, probe=None: step.q.clone(), "vllm")
     monkeypatch.setattr(ladder, "backend_named", lambda name: wrong)
     assert main(["--short", "paged_gather"]) == 1
     assert "not yet; 0 of" in capsys.readouterr().out
-
-
-def test_command_line_names_the_stages(capsys) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
-    said = capsys.readouterr().out
-    assert all(f"{stage.name:16} {stage.new} ({stage.where})" in said for stage in STAGES.values())
     with pytest.raises(SystemExit, match="2"):
         main(["kvcache"])
     assert "it must be one of full_recompute, kv_cache" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "bound", "words"),
+    [
+        ([[0, 1, 2, 3, 6]], [[0, 1, 8, 9, 24]], 0.0, "thread 0, place 2 is 2 and should be 8"),
+        ([[np.nan, 1]], [[0, 1]], 0.0, "place 0 is nan and should be 0"),
+        ([[0.25512, 1]], [[0.25514, 1]], 1e-6, "place 0 is 0.25512 and should be 0.25514"),
+    ],
+)
+def test_the_first_or_worst_place_is_named_with_digits_that_tell(
+    actual: list, expected: list, bound: float, words: str
+) -> None:
+    sides = ({"out": np.array(side, float)} for side in (actual, expected))
+    comparisons = compare(next(sides), {"ours": next(sides)}, {"out": bound})
+    assert words in diagnose(comparisons, ("thread", "place"))
+
+
+@pytest.mark.parametrize(
+    ("passed", "error", "bound", "words"),
+    [
+        (True, 2e-4, 1e-3, "within 1e-03"),
+        (False, 4.7e-3, 1e-3, "5 times the bound, 1e-03"),
+        (False, 3.0, 1e-12, "more than 1,000,000,000 times the bound, 1e-12"),
+        (False, np.nan, 1e-3, "NaN or infinite"),
+        (False, 0.1, 0.0, "not equal"),
+        (False, None, 1e-3, "no result"),
+    ],
+)
+def test_a_verdict_says_how_many_times_the_bound_the_error_is(
+    passed: bool, error: float | None, bound: float, words: str
+) -> None:
+    assert verdict(CaseResult("case", "isolates", "meaning", passed, error, bound)) == words
+
+
+def test_an_index_error_comes_with_its_variables_and_any_other_only_with_its_line() -> None:
+    def forgets_gqa(q, k, v, scale, slopes=None):
+        for head in range(q.shape[1]):
+            k[:, head]
+
+    def stops(q, *others):
+        raise ValueError("no such", len(q))
+
+    trial = stage_trial(STAGES["kv_cache"], "decode/gqa")
+    reports = [judge(trial, function)[0].report() for function in (forgets_gqa, stops)]
+    assert "of forgets_gqa:  k[:, head]\n  where head = " in reports[0]
+    assert "check this first: Query head h reads KV head" in reports[0]
+    assert reports[1].endswith(' of stops:  raise ValueError("no such", len(q))')
+
+
+def test_a_stage_whose_reference_fails_is_no_traceback(monkeypatch) -> None:
+    monkeypatch.setattr(full, "causal_attention", raise_unreadable)
+    result = check("kv_cache", raises=False)
+    assert result.passed == 0
+    assert "full_recompute, the reference for this case, gave no result" in str(result)
+
+
+def test_how_far_it_is_is_shown_in_a_terminal_and_then_wiped(monkeypatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.delenv(HIDDEN, raising=False)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    check("full_recompute", lambda *_: time.sleep(0.02), raises=False)
+    shown, _, rest = terminal.getvalue().rpartition("left")
+    assert "of 16 cases done" in shown
+    assert rest.strip() == ""

@@ -25,7 +25,6 @@ class Pages(Pages):
     def blocks_needed(self, sequence, num_tokens):
         return 0
 """
-ENDLESS = "\ndef fork(pool, sequence):\n    while True: pass\n"
 INTERRUPT = "\ndef fork(pool, sequence):\n    raise KeyboardInterrupt\n"
 
 
@@ -73,14 +72,6 @@ def test_what_two_objects_share_is_told_of_a_file(
     assert "Does anything outlive an object of Pages" in capsys.readouterr().out
 
 
-@pytest.mark.rest("test_page_blanks.py: an endless answer")
-def test_a_loop_without_an_end_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert checked(tmp_path, OURS + ENDLESS) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "of fork: while True: pass" in said
-    assert "random operations" not in said
-
-
 def test_an_interrupt_gets_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert checked(tmp_path, OURS + INTERRUPT) == INTERRUPTED
     said = capsys.readouterr().out
@@ -107,12 +98,9 @@ def test_a_file_that_cannot_be_tried_gets_one_line(
     assert said.count("\n") == 1
 
 
-def test_what_is_absent_gets_one_line(
+def test_without_hypothesis_one_line_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    assert main(["block_manager", "no_my_pages.py"]) == 1
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     assert checked(tmp_path, OURS) == 1
-    absent, needed = capsys.readouterr().out.splitlines()
-    assert absent == "no_my_pages.py: no such file"
-    assert needed == "random operations need hypothesis: pip install hypothesis"
+    assert capsys.readouterr().out == "random operations need hypothesis: pip install hypothesis\n"

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.checks import check
 from pa_tutorial.checks import prefix_cache_check as ours
 from pa_tutorial.checks.block_manager_check import STORIES, story_trial
 from pa_tutorial.checks.calls import AnswerError
@@ -15,7 +14,6 @@ from pa_tutorial.checks.running import Trial, judge
 from pa_tutorial.exercises import pages as reader
 from pa_tutorial.exercises.pages import Pages
 from pa_tutorial.paging.pages import Appended
-from pa_tutorial.paging.prefix_cache import PrefixCachingAllocator
 
 ALL_STORIES = [(story_trial, name) for name in STORIES]
 ALL_STORIES += [(ours.prefix_trial, name) for name in ours.STORIES]
@@ -31,18 +29,7 @@ def test_our_pages_tell_the_story_as_plain_lists_do(
     assert comparisons[0].bound == 0
 
 
-def test_an_allocator_that_shares_nothing_fails_only_where_sharing_is_asked_for() -> None:
-    class Forgetful(PrefixCachingAllocator):
-        def find(self, *_: object) -> None:
-            """Never shares a block again."""
-
-    cases = check("prefix_cache", Forgetful, raises=False).cases
-    failed = {case.name for case in cases if not case.passed}
-    assert {"shared_prompt", "hash_collision", "deepest_is_evicted_first"} <= failed
-    assert "sliding_window" not in failed
-
-
-append, fork, original = Pages.append, Pages.fork, reader.Appended
+append, original = Pages.append, reader.Appended
 
 
 def same_lists(pages: Pages, name: Hashable, token_ids: list[int]) -> Appended:
@@ -65,17 +52,6 @@ def slot_per_token(pages: Pages, name: Hashable, token_ids: list[int]) -> Append
     return Appended(appended.copies, [slots[token] for token in token_ids])
 
 
-def sequence_per_block(pages: Pages, name: Hashable, new: Hashable) -> None:
-    """There is room for as many sequences as blocks."""
-    if len(pages.sequences) == pages.num_blocks:
-        raise IndexError("no row is left")
-    fork(pages, name, new)
-
-
-def fork_of_a_text(pages: Pages, name: Hashable, new: Hashable) -> None:
-    fork(pages, f"{name}", f"{new}")
-
-
 def slot_off_by_a_block(table: Tensor, positions: Tensor, block_size: int) -> Tensor:
     return table[positions // block_size - 1] * block_size + positions % block_size
 
@@ -84,27 +60,11 @@ def spare_block(pages: Pages, name: Hashable) -> list[int]:
     return [*pages.sequences[name].blocks, 7]
 
 
-def short_table(pages: Pages, name: Hashable) -> list[int]:
-    return pages.sequences[name].blocks[:64]
-
-
-def free_twice(pool: reader.Pool, sequence: reader.Sequence) -> None:
-    pool.free_blocks += 2 * sequence.blocks
-
-
-def allocate_block_1(pool: reader.Pool) -> int:
-    pool.free_blocks.pop()
-    pool.ref_counts[1] = 1
-    return 1
-
-
 # What stands in the place of a function of pages.py, in which story, and what that says.
 WRONG = (
-    ("free", free_twice, "blocks_are_reused", "freed twice: blocks [1, 2]"),
     ("release", lambda *_: None, "blocks_are_reused", "blocks [1, 2] left the tables but didn't"),
     ("release", lambda *_: None, "fork_and_write", "b copied block 2, although no other"),
     ("allocate", lambda pool: 0, "token_by_token", "a has block 0"),
-    ("allocate", allocate_block_1, "token_by_token", "a has block 1 twice"),
     (
         "slot_mapping",
         slot_off_by_a_block,
@@ -112,13 +72,9 @@ WRONG = (
         "slot 8, which is block 2, offset 0; by its table [1, 2] it must go to slot 4, block 1",
     ),
     ("Pages.table", spare_block, "token_by_token", "a is longer than needed: [1, 7]; 1 token of 4"),
-    ("Pages.table", short_table, "long_tables", "a is shorter than needed"),
-    ("Pages.blocks_needed", lambda *_: 0, "exhaustion_in_a_prompt", "num_free changed from 2 to 0"),
     ("Pages.append", clears_the_tokens, "token_by_token", "append changed the list of tokens"),
     ("Pages.append", same_lists, "prompts_and_tokens", "append changed what it had returned"),
     ("Pages.append", slot_per_token, "equal_tokens", "goes to slot"),
-    ("Pages.fork", sequence_per_block, "many_forks", "no row is left"),
-    ("Pages.fork", fork_of_a_text, "names_of_an_engine", "KeyError"),
     ("Appended", lambda _, slots: original(None, slots), "token_by_token", "copies is None"),
     ("Appended", lambda c, slots: original(c, torch.tensor(slots)), "token_by_token", "slots is t"),
 )
