@@ -65,21 +65,8 @@ def serving(group: Group, model: str) -> str:
     served, expected = here.serve_all(group, model), here.one_device(model)
     if served is None or served == expected:
         return ""
-    pairs = enumerate(zip(served.token_ids, expected.token_ids, strict=True))
+    pairs = enumerate(zip(served, expected, strict=True))
     return f"other tokens in requests {[i for i, (one, other) in pairs if one != other]}"
-
-
-def serving_from_8_bits(group: Group) -> str:
-    served = now(SERVING).serve_from_8_bits(group)
-    wrong = [one for one in served if one != served[1] or one[0] != torch.float8_e4m3fn]
-    return f"{wrong} of {served}, by the ranks and by one device" if wrong else ""
-
-
-def step_of_a_rank(group: Group) -> str:
-    """Which a rank that fails names in its last word, counted on every rank alike."""
-    now(SERVING).serve_all(group, "alibi")
-    number = int(group.doing.removeprefix("step "))
-    return "" if number > 0 else "after many steps, it is in step 0"
 
 
 def context(group: Group, case: str, stage: str) -> str:
@@ -121,16 +108,6 @@ def nan_of_one_rank(group: Group) -> str:
     return "" if found == [[0, 1]] else f"NaN in sequences and heads {found}, not in [0, 1]"
 
 
-def bytes_of_an_agreement(group: Group) -> str:
-    """A message from rank 0 with its length, and a hash of 8 bytes for facts of any size."""
-    with now("pa_tutorial.distributed.wire").Wire() as counted:
-        group.from_rank_0("message")
-        group.agree("now", torch.zeros(100))
-    length, message, hashes = counted.collectives
-    is_right = length == ("broadcast", 8) and message[0] == "broadcast"
-    return "" if is_right and hashes == ("all_gather", 8) else f"{counted.collectives}"
-
-
 def facts_of_other_shape(group: Group) -> str:
     """The same bytes in another shape are another batch."""
     tables = torch.arange(12, dtype=torch.int32).view((3, 4) if group.rank else (4, 3))
@@ -146,10 +123,7 @@ def facts_of_other_shape(group: Group) -> str:
 SERVED = ((2, "tiny"), (4, "tiny"), (2, "alibi"), (2, "biased"), (4, "llama"), (4, "qwen2"))
 TRIALS: dict[str, tuple[int, Callable[[Group], str]]] = {
     function.__name__: (2, function)
-    for function in (
-        *(bytes_of_a_merge, bytes_of_an_agreement, nan_of_one_rank, serving_from_8_bits),
-        *(step_of_a_rank, facts_of_other_shape),
-    )
+    for function in (bytes_of_a_merge, nan_of_one_rank, facts_of_other_shape)
 }
 for num_ranks, model in SERVED:
     name = "serving" if model == "tiny" else model

@@ -1,6 +1,6 @@
 """Models and requests to serve, on one device and on ranks, which import this too."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -68,43 +68,19 @@ def requests(vocab_size: int) -> tuple[list[list[int]], list[SamplingParams], li
     return prompts, params, arrivals
 
 
-@dataclass(frozen=True)
-class Served:
-    """The answers to all requests, and how often a sequence had to give up its blocks."""
-
-    token_ids: list[list[list[int]]]
-    num_preemptions: int
-
-
-def answer_all(llm: LLM) -> Served:
+def answer_all(llm: LLM) -> list[list[list[int]]]:
+    """The tokens of the answers to all requests."""
     done = llm.generate(*requests(llm.engine.model.config.vocab_size), progress=False)
     assert {completion.error for completion in done} == {None}
-    return Served([one.token_ids for one in done], llm.statistics[-1].num_preemptions)
+    assert llm.statistics[-1].num_preemptions > 0
+    return [one.token_ids for one in done]
 
 
-def serve_all(group: Group, name: str) -> Served | None:
+def serve_all(group: Group, name: str) -> list[list[list[int]]] | None:
     """On every rank: the requests, as a program would serve them."""
     return serve(new_model(name), None, group, answer_all, **TIGHT)
 
 
-def answer_from_8_bits(llm: LLM) -> tuple[torch.dtype, list[list[list[int]]]]:
-    """The dtype of the cache, and two answers."""
-    params = SamplingParams(max_tokens=12, ignore_eos=True)
-    done = llm.generate([[1, 5, 9, 2] * 4, [3, 4, 5]], params, progress=False)
-    return llm.engine.runner.cache.layout.dtype, [one.token_ids for one in done]
-
-
-def serve_from_8_bits(group: Group) -> list[tuple]:
-    """By the ranks, and by one device; on rank 0 only."""
-    options = TIGHT | {"kv_cache_dtype": "fp8"}
-    found = serve(tiny_lm.load(), None, group, answer_from_8_bits, **options)
-    here = LLM(tiny_lm.load(), None, **options)
-    return [] if found is None else [found, answer_from_8_bits(here)]
-
-
 @cache
-def one_device(name: str) -> Served:
-    """What one device answers."""
-    served = answer_all(LLM(new_model(name), None, **TIGHT))
-    assert served.num_preemptions > 0
-    return served
+def one_device(name: str) -> list[list[list[int]]]:
+    return answer_all(LLM(new_model(name), None, **TIGHT))

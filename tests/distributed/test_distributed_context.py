@@ -11,8 +11,8 @@ from tests.distributed_trials import TRIALS, run_on_ranks
 HEAD_SIZE = 32
 # In `make test`: five of the cases, and on four ranks only TinyLM, besides what is no case.
 IN_MAKE_TEST = (
-    *("bytes_of_a_merge", "bytes_of_an_agreement", "nan_of_one_rank", "step_of_a_rank"),
-    *("facts_of_other_shape", "serving_*", "*_on_2_ranks"),
+    *("bytes_of_a_merge", "nan_of_one_rank", "facts_of_other_shape"),
+    *("serving_*", "*_on_2_ranks"),
     *("context/decode/one_token", "context/decode/gqa", "context/decode/gqa_alibi"),
     *("context/decode/tail*", "context/decode/shuffled_blocks"),
 )

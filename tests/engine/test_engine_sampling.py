@@ -3,14 +3,16 @@
 That a sample depends on its request and its number alone: test_engine_machine.py.
 """
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from pa_tutorial.engine import SamplingParams
 from pa_tutorial.engine.sampling import choose_token, probabilities, random_number
-from tests.engine.hf_models import transformers
+
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is the reference of the engine: an extra for tests"
+)
 
 SETTINGS = [
     SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
@@ -46,9 +48,6 @@ def test_probabilities_are_those_of_transformers(params) -> None:
         assert float(ours.sum()) == pytest.approx(1.0, abs=1e-12)
 
 
-HALVES = [np.log(0.5), np.log(0.25), np.log(0.125), np.log(0.125)]
-
-
 @pytest.mark.parametrize(
     ("scores", "options", "kept"),
     [
@@ -56,9 +55,7 @@ HALVES = [np.log(0.5), np.log(0.25), np.log(0.125), np.log(0.125)]
         # the lowest ids, as many as transformers keeps.
         ([1.0, 3.0, 2.0, 2.0, 2.0, 0.0], {"top_k": 2}, [1, 2, 3, 4]),
         ([0.0, 4.0, 1.0, 1.0, 1.0, 1.0], {"top_p": 0.87}, [1, 2, 3]),
-        # The token that reaches top_p is kept, and the next is not; also if it holds it exactly.
-        (HALVES, {"top_p": 0.49}, [0]),
-        (HALVES, {"top_p": 0.51}, [0, 1]),
+        # The token that reaches top_p exactly is kept, and the next is not.
         ([0.0] * 4, {"top_p": 0.5}, [0, 1]),
     ],
     ids=str,
@@ -95,8 +92,3 @@ def test_a_tiny_temperature_is_greedy(temperature, options) -> None:
         scores[scores.argmax()] += 1.0  # so that 0.01 is tiny
         params = SamplingParams(temperature=temperature, **options)
         assert choose_token(scores, params, 0, seed) == int(scores.argmax())
-
-
-def test_probabilities_need_a_temperature_above_0() -> None:
-    with pytest.raises(ValueError, match=r"temperature is 0\.0; it must be above 0: see choose_t"):
-        probabilities(torch.zeros(3), SamplingParams(temperature=0.0))

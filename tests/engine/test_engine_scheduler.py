@@ -11,12 +11,6 @@ def make_scheduler(num_blocks: int = 33, watermark: int = 0, **options: int) -> 
     return Scheduler(BlockPages(num_blocks, 4, watermark=watermark), **options)
 
 
-def ask(scheduler: Scheduler, number: int, length: int, max_tokens: int) -> None:
-    """A new request whose tokens are those of no other."""
-    prompt = [100 * number + index for index in range(length)]
-    scheduler.admit(Request(number, prompt, SamplingParams(max_tokens)))
-
-
 def step(scheduler: Scheduler) -> dict[int, int]:
     """Schedule, and give every sequence that is due a token; request -> tokens computed."""
     computed: dict[int, int] = {}
@@ -59,16 +53,7 @@ PLANS = {
 def test_sequences_compute_as_planned(name: str) -> None:
     options, requests, plans = PLANS[name]
     scheduler = make_scheduler(**options)
-    for number, sizes in enumerate(requests):
-        ask(scheduler, number, *sizes)
+    for number, (length, max_tokens) in enumerate(requests):
+        prompt = [100 * number + index for index in range(length)]  # tokens of no other request
+        scheduler.admit(Request(number, prompt, SamplingParams(max_tokens)))
     assert [step(scheduler) for _ in plans] == plans
-
-
-def test_what_can_never_start_is_refused() -> None:
-    scheduler = make_scheduler(num_blocks=4, watermark=1)
-    for length, max_tokens in ((8, 2), (9, 1)):
-        with pytest.raises(ValueError, match="at most 8, the slots"):
-            ask(scheduler, 0, length, max_tokens)
-    assert scheduler.is_idle
-    ask(scheduler, 0, 8, 1)
-    assert step(scheduler) == {0: 8}
