@@ -1,4 +1,7 @@
-"""Every stage on every case, against the oracle and the stages before it."""
+"""Every stage on every case, against the oracle and the stages before it; and the cases themselves.
+
+That a case is as hostile as it says, the wrong examples show that it catches.
+"""
 
 import functools
 from collections.abc import Callable
@@ -9,11 +12,11 @@ import torch
 
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.checks.calls import AnswerError
-from pa_tutorial.checks.cases import CASES, SHORT_CHECK
+from pa_tutorial.checks.cases import CASES, DECODE_CASES, SHORT_CHECK
 from pa_tutorial.checks.ladder import STAGES, Stage, backend_named
-from pa_tutorial.checks.problem import DecodeProblem
+from pa_tutorial.checks.problem import DecodeProblem, SequenceProblem
 from pa_tutorial.checks.running import Trial, judge, stage_trial
-from pa_tutorial.paging.layouts import by_token
+from pa_tutorial.paging.layouts import LAYOUTS, by_token
 
 # The cases of a kernel in `make test`: the short check, which catches each wrong kernel. The CPU's
 # is compiled anew for each geometry: these need no kernel of their own, but for the 8-bit cache.
@@ -94,16 +97,11 @@ def changing(number: int) -> Callable:
     return function
 
 
-def sometimes(q, k, v, scale, slopes, probe):
-    return cached_attention(q, k, v, scale, slopes, probe if len(q) > 1 else None)
-
-
 @pytest.mark.parametrize("kind", ["sequence", "decode"])
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (changing(0), "changed q"),
-        (changing(1), "changed k"),
         (changing(4), "changed alibi_slopes"),
         (lambda q, k, v, *others: v[-len(q) :], "returned v itself"),
     ],
@@ -124,18 +122,19 @@ def test_a_result_that_the_next_call_overwrites_is_refused_but_nan_is_no_change(
     assert out.isnan().all()
 
 
-@pytest.mark.parametrize("case", ["sequence/two_layers", "decode/ordinary_softmax"])
-def test_each_intermediate_may_be_given_alone_but_in_every_call(case: str) -> None:
+def test_each_intermediate_may_be_given_alone_but_in_every_call() -> None:
     def only_logits(q, k, v, scale, slopes, probe):
         out = cached_attention(q, k, v, scale, slopes, inner := {})
         probe["logits"] = inner["logits"].numpy()
         return out
 
-    stage, takes = STAGES["kv_cache"], ["probe"]
-    assert stage.run(CASES[case], only_logits, takes).keys() == {"logits", "out"}
-    assert stage.run(CASES[case], cached_attention).keys() == {"out"}, "it takes no probe"
+    def sometimes(q, k, v, scale, slopes, probe):
+        return cached_attention(q, k, v, scale, slopes, probe if len(q) > 1 else None)
+
+    stage, case = STAGES["kv_cache"], CASES["sequence/two_layers"]
+    assert stage.run(case, only_logits, ["probe"]).keys() == {"logits", "out"}
     with pytest.raises(AnswerError, match=r"'qk'. was filled in 2 of 10 calls"):
-        stage.run(CASES["sequence/two_layers"], sometimes, takes)
+        stage.run(case, sometimes, ["probe"])
 
 
 PAGED = [
@@ -170,3 +169,47 @@ def test_the_stages_of_the_kernel_are_its_backends() -> None:
     """Each gives the same output, so no check would see one in the place of another."""
     for name in ("naive", "v1", "v1_vector", "v2"):
         assert backend_named(f"cuda_{name}").kernel == name
+
+
+def owned_slots(case: DecodeProblem) -> torch.Tensor:
+    """[num_blocks, block_size], whether a token of a sequence lives there."""
+    tables, num_blocks = case.block_tables()
+    owned = torch.zeros(num_blocks, case.block_size, dtype=torch.bool)
+    for table, seq_len in zip(tables, case.seq_lens, strict=True):
+        for token in range(seq_len):
+            owned[table[token // case.block_size], token % case.block_size] = True
+    return owned
+
+
+@pytest.mark.parametrize("case", DECODE_CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_slot_that_no_token_owns_is_nan_and_no_other(case, layout) -> None:
+    inputs = case.paged(layout)
+    owned = owned_slots(case)
+    for tokens in by_token(inputs.k_cache, inputs.v_cache):
+        is_nan = tokens.isnan().flatten(2)
+        assert is_nan[~owned].all() or case.stale
+        assert not is_nan[owned].any()
+        assert not (case.stale and is_nan.any())
+
+
+FLOAT8 = {"cache_dtype": torch.float8_e4m3fn}
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "message"),
+    [
+        (DecodeProblem, {"seq_lens": (4, 0)}, r"seq_lens is \(4, 0\)"),
+        (DecodeProblem, {"head_size": 40} | FLOAT8, "head_size is 40"),
+        (DecodeProblem, {"cache_dtype": "fp8"}, "cache_dtype is fp8"),
+        (DecodeProblem, FLOAT8 | {"v_scale": (0.0,)}, "v_scale is .0.0,."),
+        (DecodeProblem, {"k_scale": (0.5,)}, "k_scale is"),
+        (DecodeProblem, {"scores": "loud"}, "scores is loud"),
+        (DecodeProblem, {"shared_blocks": 2}, "shared_blocks is 2"),
+        (SequenceProblem, {"steps": ()}, "steps is"),
+        (SequenceProblem, {"trained": True, "steps": (1000,)}, "steps is .*at most"),
+    ],
+)
+def test_impossible_problems_are_refused(make: type, changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make("name", **changes)

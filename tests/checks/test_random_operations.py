@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pa_tutorial.checks.__main__ import INTERRUPTED, main
+from pa_tutorial.checks.__main__ import main
 from pa_tutorial.checks.block_manager_check import STORIES
 from pa_tutorial.exercises import pages
 
@@ -25,7 +25,6 @@ class Pages(Pages):
     def blocks_needed(self, sequence, num_tokens):
         return 0
 """
-INTERRUPT = "\ndef fork(pool, sequence):\n    raise KeyboardInterrupt\n"
 
 
 def checked(folder: Path, text: str) -> int:
@@ -70,13 +69,6 @@ def test_what_two_objects_share_is_told_of_a_file(
     shared = "\nNONE = Sequence()\n"
     assert checked(tmp_path, OURS.replace("get(name, Sequence())", "get(name, NONE)") + shared) == 1
     assert "Does anything outlive an object of Pages" in capsys.readouterr().out
-
-
-def test_an_interrupt_gets_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert checked(tmp_path, OURS + INTERRUPT) == INTERRUPTED
-    said = capsys.readouterr().out
-    assert "my_pages.py: interrupted, no result; it raised KeyboardInterrupt: line " in said
-    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
