@@ -64,6 +64,14 @@ def test_the_last_word_names_the_rank_that_is_lost_and_no_other(
     assert last_word.lower() in str(caught.value).lower()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"), [((0,), "num_ranks is 0"), ((2, 10**400), "limit is 1000")]
+)
+def test_bad_arguments_are_refused(arguments: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Ranks(*arguments)
+
+
 def test_a_tensor_is_sent_as_a_copy(ranks_of: Callable) -> None:
     """torch's own way shares the memory: what a rank writes, the parent and the others see."""
     numbers = torch.zeros(3)
