@@ -1,8 +1,6 @@
 """The shared checks: they can fail, they say why, and nothing slips through."""
 
-import io
 import sys
-import time
 from decimal import Decimal
 from types import SimpleNamespace
 
@@ -13,14 +11,13 @@ import torch
 from pa_tutorial.attention.cached import cached_attention
 from pa_tutorial.attention.full import unmasked_attention
 from pa_tutorial.attention.paged import TorchBackend, paged_gather
-from pa_tutorial.checks import CheckFailure, check, ladder, progress
+from pa_tutorial.checks import CheckFailure, check, ladder
 from pa_tutorial.checks.__main__ import main
 from pa_tutorial.checks.block_manager_check import STORIES
 from pa_tutorial.checks.cases import CASES, SEQUENCE_CASES, SHORT_CHECK
 from pa_tutorial.checks.comparing import bounds_of, compare, load_bounds, relative_errors
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.checks.ladder import STAGES
-from pa_tutorial.checks.progress import HIDDEN
 from pa_tutorial.checks.running import judge, run_trials, stage_trial
 from pa_tutorial.checks.showing import CaseResult, verdict
 from tests.wrong_examples import load_examples
@@ -229,15 +226,3 @@ def test_an_index_error_comes_with_its_variables_and_any_other_only_with_its_lin
     assert "of forgets_gqa:  k[:, head]\n  where head = " in reports[0]
     assert "check this first: Query head h reads KV head" in reports[0]
     assert reports[1].endswith(' of stops:  raise ValueError("no such", len(q))')
-
-
-def test_how_far_it_is_is_shown_in_a_terminal_and_then_wiped(monkeypatch) -> None:
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    monkeypatch.delenv(HIDDEN, raising=False)
-    monkeypatch.setattr(progress, "DELAY", 0.0)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    check("full_recompute", lambda *_: time.sleep(0.02), raises=False)
-    shown, _, rest = terminal.getvalue().rpartition("left")
-    assert "of 16 cases done" in shown
-    assert rest.strip() == ""

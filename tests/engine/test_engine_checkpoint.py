@@ -159,6 +159,22 @@ def test_scores_are_those_of_transformers(variant, tmp_path) -> None:
         assert (scores_of(model, TOKENS) - scores_of(plain, TOKENS)).abs().max() > 0.1
 
 
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_greedy_tokens_are_those_of_transformers(name, tmp_path) -> None:
+    """In chunks, with shared prefixes, and in a pool that is too small for all."""
+    model = random_model(name)
+    model.save_pretrained(tmp_path)
+    prompts = [TOKENS[: 5 + 7 * n] for n in range(6)]
+    llm = LLM(tmp_path, num_blocks=9, block_size=8, chunk_size=16, token_budget=64)
+    completions = llm.generate(prompts, SamplingParams(24), progress=False)
+    for prompt, completion in zip(prompts, completions, strict=True):
+        ids = torch.tensor([prompt])
+        mask = torch.ones_like(ids)
+        theirs = model.generate(ids, attention_mask=mask, max_new_tokens=24, do_sample=False)
+        assert completion.token_ids == [theirs[0, len(prompt) :].tolist()]
+    assert llm.statistics[-1].num_preemptions > 0
+
+
 def test_shards_are_put_together(tmp_path) -> None:
     model = random_model("llama")
     model.save_pretrained(tmp_path, max_shard_size="100KB")
