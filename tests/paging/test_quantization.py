@@ -1,13 +1,11 @@
 """An 8-bit cache: what is stored of a number, what is read back, and where it is."""
 
-import importlib
 from itertools import product
 
 import pytest
 import torch
 from torch import Tensor
 
-from pa_tutorial.paging import quantization
 from pa_tutorial.paging.kv_cache import PagedKVCache
 from pa_tutorial.paging.layouts import LAYOUTS
 from pa_tutorial.paging.quantization import FLOAT8, Scale, quantized
@@ -76,29 +74,18 @@ def test_what_is_written_is_read_as_code_times_scale_of_its_head(
         torch.as_tensor(1.0 if scale is None else scale, dtype=torch.float32).reshape(-1, 1)
         for scale in (k_scale, v_scale)
     ]
-    key, value = (code.float() * scale for code, scale in zip(codes, scales, strict=True))
+    written = [code.float() * scale for code, scale in zip(codes, scales, strict=True)]
     slots = torch.tensor([8, 9, 10, 11, 4, 5])
-    cache.write(0, key.to(of_tokens), value.to(of_tokens), slots)
-    k, v = cache.read(0, torch.tensor([2, 1]), 6)
-    assert torch.equal(k, key)
-    assert torch.equal(v, value)
+    cache.write(0, *(numbers.to(of_tokens) for numbers in written), slots)
+    for found, numbers in zip(cache.read(0, torch.tensor([2, 1]), 6), written, strict=True):
+        assert torch.equal(found, numbers)
     for token, head, dim in product(range(6), range(2), (0, 15, 16, 31)):
-        block, offset = divmod(int(slots[token]), 4)
-        k_place = places.k_place(block, head, offset, dim)
-        v_place = places.v_place(block, head, offset, dim)
-        assert cache.k[0][k_place].float() == codes[0, token, head, dim].float()
-        assert cache.v[0][v_place].float() == codes[1, token, head, dim].float()
+        where = int(slots[token]) // 4, head, int(slots[token]) % 4, dim
+        assert cache.k[0][places.k_place(*where)].float() == codes[0, token, head, dim].float()
+        assert cache.v[0][places.v_place(*where)].float() == codes[1, token, head, dim].float()
 
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_every_trial_finds_nothing_wrong(name: str) -> None:
     """The wrong examples of tests/wrong/ are tried on the same."""
     assert TRIALS[name]() == ""
-
-
-def test_a_torch_without_these_types_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delattr(torch, "float8_e5m2")
-    with pytest.raises(ImportError, match=r"torch .* has no float8_e5m2; .* torch 2\.9 or newer"):
-        importlib.reload(quantization)

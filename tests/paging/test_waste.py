@@ -49,11 +49,8 @@ def test_slots_are_counted_once_at_every_step(memory) -> None:
     [
         # Of the longest text 8 + 8 slots are held; one token will come; 3 + 6 are never used.
         ([(3, 2), (1, 1)], Contiguous(20, "max", 8), {1: [6, 1, 9, 0, 4]}),
-        ([(3, 4)], Contiguous(10, "oracle"), {1: [4, 3, 0, 0, 3], 2: [5, 2, 0, 0, 3]}),
         # A block is taken when the last one is full; a slot of the second is never used.
         ([(3, 4)], Blocks(16, 4), {1: [4, 0, 0, 0, 12], 2: [5, 2, 1, 0, 8], 4: [7, 0, 1, 0, 8]}),
-        ([(1, 7)], Blocks(8, 8), {1: [2, 6, 0, 0, 0]}),  # each will be filled
-        ([(7, 1)], Blocks(11, 8), {1: [8, 0, 0, 0, 3]}),  # a rest smaller than a block stays free
         # The third wants 4 slots: at first 2 are free, then exactly 4, but 2 and 2, and then all 8.
         (
             [(1, 1), (1, 3), (1, 3)],
@@ -100,10 +97,8 @@ def test_means_are_over_the_steps_with_a_queue() -> None:
 
 def test_bytes_of_a_block_and_the_blocks_that_fit() -> None:
     assert bytes_per_block(40, 16, 40, 128, 2) == 16 * 819_200  # of OPT-13B
-    assert bytes_per_block(2, 3, 5, 7, 11) == 2 * 2 * 3 * 5 * 7 * 11
     assert num_available_blocks(1000, 0.5, 100, 100) == 4
     assert num_available_blocks(1000, 0.5, 101, 100) == 3
-    assert num_available_blocks(1000, 1.0, 0, 1000) == 1
 
 
 ONE = [Request(1, 1)]
@@ -112,20 +107,11 @@ ONE = [Request(1, 1)]
 @pytest.mark.parametrize(
     ("call", "arguments", "message"),
     [
-        (Request, (0, 1), "prompt_len is 0"),
-        (long_tailed_requests, (0, 0), "num_requests is 0"),
-        (long_tailed_requests, (1, 0, 1), "max_len is 1"),
-        (Contiguous, (0, "max"), "num_slots is 0"),
         (Contiguous, (9, "best"), "policy is 'best'"),
-        (Blocks, (9, 0), "block_size is 0"),
         (Blocks, (3, 4), "num_slots is 3; .* 4"),
-        (Server, ([], Blocks(9, 1)), "requests is empty"),
         (Server, ([*ONE, Request(4, 5)], Blocks(11, 4)), "request 1 .* is 9; .* at most 8"),
         (Server, (ONE, Contiguous(60, "max", 64)), "request 0 is 64; .* most 60"),
         (lambda: simulate(ONE, Blocks(8, 4)).shares, (), "at which a request waits is 0"),
-        (memory_map_at, (0, ONE, Blocks(4, 2)), "step is 0"),
-        (bytes_per_block, (1, 16, 0, 128, 2), "num_kv_heads is 0"),
-        (num_available_blocks, (9, 0.0, 0, 1), "utilization is 0.0"),
         (num_available_blocks, (100, 0.9, 80, 11), "10 bytes; .* least 11"),
     ],
 )
