@@ -54,7 +54,7 @@ def test_the_kernel_and_its_peers_give_the_result_of_paged_gather_at_each_step(
     batch = Batch(shape.of(dtype))
     steps = {"cpu": cpu_decode.cpu(batch)} | peers(batch)
     for factor in (1, 2):  # the second call finds the memory of the first, and other numbers
-        for memory in (batch.memory, *batch.token_major):
+        for memory in (batch.memory, *batch.token_major, *batch.contiguous):
             memory.mul_(factor)
         expected = paged_gather(*batch.arguments)
         for name, step in steps.items():
