@@ -29,23 +29,17 @@ def with_item(place: object, value: float) -> Callable[[Tensor], Tensor]:
 
 REFUSED = [  # the field, how it is changed, a piece of the message
     ("q", lambda q: q[0], r"q has shape \[4, 16\]"),
-    ("q", lambda q: q[:2], r"block_tables has shape \[3, 5\]; .* each of the 2 sequences"),
     ("q", lambda q: q[:, :3], "num_kv_heads is 2; .* num_heads, which is 3"),
     ("q", lambda q: q[..., :8], "^k_cache has head_size 16; it must be 8"),
-    ("k_cache", lambda k: k[0, 0], "k_cache has shape"),
     ("v_cache", lambda v: v[:-1], "v_cache is"),
     ("v_cache", lambda v: v.half(), "v_cache is .*float16; .*float32"),
-    ("block_tables", lambda t: t[:, :0], r"block_tables has shape \[3, 0\]"),
-    ("block_tables", lambda t: t.long(), "block_tables is torch.int64"),
     ("block_tables", lambda t: t[:, :3], r"seq_lens\[0\] is 13; it must be 1 to 12"),
     ("block_tables", with_item((1, 1), 12), r"block_tables\[1\] names block 12; .* 0 to 11"),
     ("block_tables", with_item((2, 0), -1), r"block_tables\[2\] names block -1"),
     ("seq_lens", lambda n: n[:2], r"seq_lens has shape \[2\]; it must be \[3\]"),
-    ("seq_lens", lambda n: n.long(), "seq_lens is torch.int64"),
     ("seq_lens", with_item(1, 0), r"seq_lens\[1\] is 0; it must be 1 to 20"),
     ("seq_lens", with_item(0, 21), r"seq_lens\[0\] is 21; it must be 1 to 20"),
     ("alibi_slopes", lambda s: s[:2], r"alibi_slopes has shape \[2\]; .* be \[4\]"),
-    ("alibi_slopes", lambda s: s.int(), "alibi_slopes.dtype is torch.int32"),
     ("alibi_slopes", with_item(2, float("nan")), r"alibi_slopes\[2\] is nan"),
     ("alibi_slopes", lambda s: s.double() * 1e39, r"alibi_slopes\[0\] is .* a float32"),
     # PyTorch makes one of the imaginary part of a conjugate; its memory holds -x for x
@@ -102,8 +96,6 @@ def test_max_seq_len_is_from_the_longest_sequence_to_the_room_of_a_table() -> No
     [
         ("block_tables", lambda tables: tables[:2], r"seq_lens.shape is"),
         ("query_lens", lambda lens: lens[:2], r"query_lens.shape is"),
-        ("seq_lens", lambda lens: lens[None], r"seq_lens.shape is"),
-        ("seq_lens", Tensor.float, r"seq_lens.dtype is torch.float32"),
         ("query_lens", with_item(1, 0), r"query_lens\[1\] is 0; it must be 1 to 5"),
         ("query_lens", with_item(1, 6), r"query_lens\[1\] is 6; it must be 1 to 5"),
     ],

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, decode, encode, load, save
+from pa_tutorial.attention.tiny_lm import TinyConfig, TinyLM, encode, load
 from pa_tutorial.attention.train_tiny_lm import train, training_text
 
 
@@ -11,14 +11,6 @@ from pa_tutorial.attention.train_tiny_lm import train, training_text
 def test_tokens_are_equal_with_and_without_cache(prompt: str) -> None:
     model, tokens = load(), encode(prompt)
     assert torch.equal(model.generate(tokens, 40), model.generate(tokens, 40, use_cache=False))
-
-
-def test_weights_survive_saving(tmp_path) -> None:
-    model = load()
-    save(model, tmp_path / "copy.pt")
-    again = load(tmp_path / "copy.pt")
-    assert again.config == model.config
-    assert all(map(torch.equal, model.parameters(), again.parameters()))
 
 
 def test_training_lowers_the_loss() -> None:
@@ -38,21 +30,17 @@ def test_text_may_grow_one_token_past_the_last_position(use_cache: bool) -> None
         model.generate(prompt, 4, use_cache)
 
 
-TOKENS = torch.zeros(3, dtype=torch.int64)
-
-
 @pytest.mark.parametrize(
     ("tokens", "positions", "message"),
     [
-        (TOKENS[:0], TOKENS, r"tokens has shape \[0\]"),
-        (torch.tensor([3, 0, 256]), TOKENS, "tokens holds 256; it must be 0 to 255"),
-        (TOKENS, torch.arange(2), r"positions has shape \[2\]; it must be \[3\]"),
-        (TOKENS, torch.tensor([0, 1, 256]), "positions holds 256; it must be 0 to 255"),
+        ([3, 0, 256], [0, 1, 2], "tokens holds 256; it must be 0 to 255"),
+        ([3, 0, 1], [0, 1], r"positions has shape \[2\]; it must be \[3\]"),
+        ([3, 0, 1], [0, 1, 256], "positions holds 256; it must be 0 to 255"),
     ],
 )
 def test_tokens_and_positions_that_do_not_fit_are_refused(tokens, positions, message) -> None:
     with pytest.raises(ValueError, match=message):
-        TinyLM().run(tokens, positions, lambda layer, q, k, v: q)
+        TinyLM().run(torch.tensor(tokens), torch.tensor(positions), lambda layer, q, k, v: q)
 
 
 def test_a_cache_too_small_is_refused_before_any_layer_changes() -> None:
@@ -61,8 +49,3 @@ def test_a_cache_too_small_is_refused_before_any_layer_changes() -> None:
     with pytest.raises(ValueError, match=r"len\(tokens\) is 5; .* 4 more"):
         model(torch.zeros(5, dtype=torch.int64), caches)
     assert [cache.seq_len for cache in caches] == [0, 0]
-
-
-def test_text_survives_encoding() -> None:
-    assert decode(encode("for é in ∑:")) == "for é in ∑:"
-    assert decode(torch.tensor([0xFF])) == "\ufffd"
