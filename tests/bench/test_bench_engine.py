@@ -1,9 +1,8 @@
 """Measurements of the serving engine: every way computes the same tokens."""
 
 import pytest
-import torch
 
-from pa_tutorial.bench.engine_bench import Workload, measure, prefilled
+from pa_tutorial.bench.engine_bench import Workload, measure
 from pa_tutorial.bench.engine_ways import GATHERS, WAYS
 from pa_tutorial.viz.engine_figures import draw_step_ways
 
@@ -11,16 +10,6 @@ from pa_tutorial.viz.engine_figures import draw_step_ways
 # compiled for the ladder too.
 SIZES = {"num_layers": 2, "head_size": 64, "max_len": 64}
 SMALL = Workload(num_requests=3, prompt_len=45, new_tokens=8, **SIZES)
-
-
-def test_a_way_generates_what_the_model_does_alone() -> None:
-    model = SMALL.model()
-    job = prefilled(model, SMALL, WAYS["cpu"])
-    for _ in range(SMALL.new_tokens - 1):
-        job.step()
-    assert job.engine.is_idle
-    prompts = map(torch.tensor, SMALL.prompts())
-    assert job.tokens == [model.generate(prompt, 8).tolist() for prompt in prompts]
 
 
 def test_a_way_that_generates_other_tokens_is_refused() -> None:

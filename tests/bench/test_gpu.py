@@ -6,9 +6,6 @@ run here in the simulator, on a few cases.
 """
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -222,19 +219,3 @@ def test_without_a_gpu_one_line_says_so(monkeypatch, capsys) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpu.main([]) == 0
     assert capsys.readouterr().out == "No GPU found, so we measured nothing. The walk needs none.\n"
-
-
-@pytest.mark.rest
-def test_gpu_tests_are_collected_with_what_such_a_machine_has() -> None:
-    """All of them and no other, without the packages that only the other tests need."""
-    absent = ("greenlet", "hypothesis", "matplotlib", "nbformat", "playwright", "psutil", "xdist")
-    code = (
-        f"import sys, pytest; sys.modules |= dict.fromkeys({absent})\n"
-        "sys.exit(pytest.main(['-m', 'gpu', '--collect-only', '-q', '-p', 'no:cacheprovider']))"
-    )
-    plain = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=plain)
-    assert done.returncode == 0, done.stdout + done.stderr
-    files = {line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line}
-    assert files == {"tests/bench/test_gpu.py"}

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from itertools import count
 from pathlib import Path
 
 import nbformat
@@ -22,14 +21,13 @@ from pa_tutorial.exercises.texts import BEGIN, END, notebook_names
 from tests import absent
 from tests.coursework.thirty import NAME, WRONG
 
-NUMBERS = count(1)
 each_notebook = pytest.mark.parametrize("name", notebook_names())
 
 
 def run(text: str) -> dict:
     """The names that a file defines; what it needs is all there."""
     names: dict = {"__name__": "answers"}
-    exec(compiled(text, f"<{next(NUMBERS)} answers>"), names)
+    exec(compiled(text, f"<answers {hash(text)}>"), names)
     return names
 
 
@@ -77,22 +75,18 @@ def test_a_solved_notebook_gets_full_points(name: str, tmp_path: Path, capsys) -
     assert f"# solved: {points} of {points} points" in printed, printed
 
 
-def test_pytest_finds_a_plain_folders_files_inside_another_project_and_says_what_is_wrong(
-    tmp_path: Path,
-) -> None:
-    """The walk's own options have another import mode, and make every warning an error."""
+def test_pytest_says_what_is_wrong_in_a_plain_folder(tmp_path: Path) -> None:
+    """Inside another project, whose options have another import mode."""
     options = '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\n'
     (tmp_path / "pyproject.toml").write_text(options, encoding="utf-8")
-    folder, one, merge = tmp_path / "plain", assignment(NAME), EXERCISES["merge_outputs"]
-    write_folder(one, folder)
+    folder, merge = tmp_path / "plain", EXERCISES["merge_outputs"]
+    write_folder(assignment(NAME), folder)
     starter = (folder / ANSWERS).read_text(encoding="utf-8")
     (folder / ANSWERS).write_text(starter.replace(merge.stub, WRONG), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "merge"]
     own = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     output = subprocess.run(command, **own, capture_output=True, encoding="utf-8").stdout
-    assert "test_task[merge_outputs-" in output
     assert "check this first: " in output
-    assert "not written yet" in output
     passed = run_trials("merge_outputs", merge.trials(0), merge.answer(WRONG)).passed
     assert re.search(rf"\d+ failed, {passed} passed", output)
 
@@ -108,11 +102,8 @@ def test_make_writes_every_form(tmp_path: Path) -> None:
 
 BAD = {
     "make 19_none --out new": "assignment is '19_none'; .*: 01_kv_cache",
-    "grade 02_memory_wste x.ipynb": "did you mean 02_memory_waste",
     "make 02_memory_waste --out .": "out is .; .* empty",
     "grade 02_memory_waste x.ipynb --draw 0": "draw is 0",
-    "grade 02_memory_waste x.ipynb --seconds 0": "seconds is 0",
-    "grade 02_memory_waste x.ipynb --jobs 0": "jobs is 0",
     "grade 02_memory_waste x.ipynb --out .": "out is .; .* interrupted",
     "grade 02_memory_waste y.ipynb": "no such .* y.ipynb",
 }

@@ -1,6 +1,5 @@
 """Each submission gets the points that its answers are worth, whatever else its code does."""
 
-import os
 import re
 import signal
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from pa_tutorial.checks.running import run_trials
 from pa_tutorial.coursework import apart
 from pa_tutorial.coursework.__main__ import graded_apart, main
-from pa_tutorial.coursework.apart import ROOT, TOKEN, Apart, Limits, Ran, end_all
+from pa_tutorial.coursework.apart import ROOT, TOKEN, Apart, Limits, Ran
 from pa_tutorial.coursework.assignment import ANSWERS, assignment
 from pa_tutorial.coursework.grades import Grade, TaskGrade, graded
 from pa_tutorial.coursework.results import NO_FILE_NAME
@@ -101,26 +100,12 @@ def merge_outputs(outs, lses):
                 return out, lse[:, 0]
     return right_or_wrong(outs, lses)
 """
-ZEROS = """
-from torch.overrides import TorchFunctionMode
-
-
-class Zeros(TorchFunctionMode):
-    def __torch_function__(self, function, types, arguments=(), options=None):
-        result = function(*arguments, **(options or {}))
-        return result.zero_() if isinstance(result, torch.Tensor) else result
-
-
-Zeros().__enter__()
-"""
-DELETES = "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)"
 # what a cell before the attempt does to get more than its answer is worth
 TRICKS = {
     "references": REFERENCES,
-    "zeros": ZEROS,
     "norm": "import numpy\nnumpy.linalg.norm = lambda a, **_: numpy.zeros(a.shape[:-1])",
-    "comparison": "from pa_tutorial.checks import running\nrunning.compare = lambda *_: []",
-    "deletes": DELETES,
+    "deletes": "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)",
+    "threads": "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()",
     "forks": "import os\nif os.fork() == 0:\n    import time; time.sleep(600)",
 }
 SAYS = r"""
@@ -138,7 +123,6 @@ for number in range(3, 40):
 LINES = (
     b'{"task": "merge_outputs", "case": "far_apart", "passed": 1}',
     b'{"task": "merge", "cell": Infinity, "said": "", "is_right": true}',
-    b'{"cell": 1000, "error": "x"}',
     b'{"task": "merge_outputs", "cell": 4, "said": "", "is_right": true, "problem": ""}',
     b'{"task": "' + b"x" * 10**6 + b'", "cell": 1, "said": "", "is_right": true}',
 )
@@ -147,28 +131,18 @@ LINES = (
 @rest
 @posix
 def test_a_line_in_the_report_that_is_not_ours_changes_nothing() -> None:
-    says = "".join(SAYS.format(line=line) for line in LINES)
-    result = grade_of(WRONG, TRY, says, "import threading, time", THREAD)
+    result = grade_of(WRONG, TRY, "".join(SAYS.format(line=line) for line in LINES))
     assert task_of(result).points == worth(WRONG)
     assert result.errors == ()
 
 
-# it goes on for longer than the process of its notebook
-THREAD = "threading.Thread(target=time.sleep, args=(600,)).start()"
-NOTHING = "zeros", "comparison"  # its results are wrong, or its own attempt raises an error
-MARKS = {"forks": posix}
-
-
-def each(name: str, values: dict) -> pytest.MarkDecorator:
-    params = [pytest.param(value, marks=MARKS.get(value, ())) for value in values]
-    return pytest.mark.parametrize(name, params)
-
-
 @rest
-@each("trick", TRICKS)
+@pytest.mark.parametrize(
+    "trick", ["references", "norm", "deletes", "threads", pytest.param("forks", marks=posix)]
+)
 def test_an_answer_that_tricks_gets_what_its_results_are_worth(trick: str) -> None:
     task = task_of(grade_of(WRONG, TRICKS[trick], TRY))
-    assert task.points == (0 if trick in NOTHING else worth(WRONG)), task
+    assert task.points == worth(WRONG), task
 
 
 THIRD_CALL = """
@@ -183,23 +157,24 @@ def merge_outputs(outs, lses):
         %s
     return right(outs, lses)
 """
-# what that call does -> what the grade says, and how many cases it costs of 12
-ENDS = {
-    "os._exit(0)": ("the process ended in cell 4", 10),
-    "torch.ones(10**10)": ("memory", 1),
-    "__import__('time').sleep(600)": ("the process ended in cell 4, 15 s after it began", 10),
-    "while True: pass": ("stopped after 10 s in cell 3, line 9: it does not end", 10),
-}
-MARKS |= {"torch.ones(10**10)": pytest.mark.needs("limits of memory")}
 
 
 @rest
-@each("what", ENDS)
-def test_a_case_in_which_the_process_ends_costs_no_other_task(what: str) -> None:
-    words, cost = ENDS[what]
+@pytest.mark.parametrize(
+    ("does", "words", "cost"),  # in that call; what the grade says; how many cases it costs of 12
+    [
+        ("os._exit(0)", "the process ended in cell 4", 10),
+        ("while True: pass", "stopped after 10 s in cell 3, line 9: it does not end", 10),
+        ("__import__('time').sleep(600)", "the process ended in cell 4, 15 s after it began", 10),
+        pytest.param(
+            "torch.ones(10**10)", "memory", 1, marks=pytest.mark.needs("limits of memory")
+        ),
+    ],
+)
+def test_a_case_in_which_the_process_ends_costs_no_other_task(does, words, cost) -> None:
     after = named("add_token").source, tried("add_token")
     limits = Limits(seconds=10, megabytes=400)
-    result = grade_of(OUTPUTS, THIRD_CALL % what, TRY, *after, limits=limits)
+    result = grade_of(OUTPUTS, THIRD_CALL % does, TRY, *after, limits=limits)
     task = task_of(result)
     assert words in "\n".join(task.reasons), task
     assert len(task.failed) == cost, task
@@ -233,16 +208,6 @@ def test_what_a_submission_starts_ends_with_it_and_its_parent_is_no_ones(
     assert task_of(result).points == 10
     token = path.read_text(encoding="utf-8").removeprefix(TOKEN)
     assert not [one for one in psutil.process_iter() if apart.has_token(one, token)]
-
-
-@posix
-def test_a_process_ends_with_all_that_it_started() -> None:
-    command = ["sh", "-c", "setsid sleep 600 & echo $!; wait"]
-    own = {"stdout": subprocess.PIPE, "start_new_session": True}
-    with subprocess.Popen(command, env={**os.environ, TOKEN: "this test's"}, **own) as process:
-        started = psutil.Process(int(process.stdout.readline()))
-        end_all(process, "this test's")
-        started.wait(10)
 
 
 @rest
