@@ -51,10 +51,15 @@ class Sequence:
     gone: int = 0  # tokens that slid out
 
 
+def prefixes(sequence: Sequence) -> list[tuple[int, ...]]:
+    """What K and V of each token depend on: extra, and all tokens up to it."""
+    return [
+        (sequence.table.extra, *sequence.tokens[: end + 1]) for end in range(len(sequence.tokens))
+    ]
+
+
 FEW_TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=6)
 WHICH = st.integers(0, 11)
-KEEP = st.integers(0, 12)
-SKIP = st.integers(0, 4)
 
 
 class BlockMachine(stateful.RuleBasedStateMachine):
@@ -74,14 +79,16 @@ class BlockMachine(stateful.RuleBasedStateMachine):
         }
         self.sequences: list[Sequence] = []
         self.freed: list[Sequence] = []
-        # (number of the prefix, token) -> number of the prefix with this token
-        self.numbers: dict[tuple[int, int], int] = {}
 
     # The operations
 
     @stateful.precondition(lambda self: len(self.sequences) < MOST_SEQUENCES)
     @stateful.rule(
-        tokens=FEW_TOKENS, extra=st.sampled_from([0, 0, 0, 1]), keep=KEEP, skip=SKIP, which=WHICH
+        tokens=FEW_TOKENS,
+        extra=st.sampled_from([0, 0, 0, 1]),
+        keep=st.integers(0, 12),
+        skip=st.integers(0, 4),
+        which=WHICH,
     )
     def start(self, tokens: list[int], extra: int, keep: int, skip: int, which: int) -> None:
         known = self.sequences + self.freed
@@ -190,11 +197,10 @@ class BlockMachine(stateful.RuleBasedStateMachine):
             self.copy_block(pool, old, pool, new)
         first = len(sequence.tokens)
         sequence.tokens += tokens
-        new_numbers = self.prefix_numbers(sequence)[first:]
-        for token, number, slot in zip(tokens, new_numbers, appended.slots, strict=True):
+        for prefix, slot in zip(prefixes(sequence)[first:], appended.slots, strict=True):
             if slot != PAD_SLOT:
                 assert pool.ref_counts[slot // self.block_size] == 1, "a shared block is written"
-                self.memory[pool][slot] = (token, number)
+                self.memory[pool][slot] = prefix
         assert table.token_ids == sequence.tokens
 
     def copy_block(
@@ -203,16 +209,8 @@ class BlockMachine(stateful.RuleBasedStateMachine):
         first = new * self.block_size
         self.memory[target][first : first + self.block_size] = self.block_of(source, old)
 
-    def block_of(self, pool: BlockAllocator, block: int) -> list[tuple[int, int] | None]:
+    def block_of(self, pool: BlockAllocator, block: int) -> list[tuple[int, ...] | None]:
         return self.memory[pool][block * self.block_size :][: self.block_size]
-
-    def prefix_numbers(self, sequence: Sequence) -> list[int]:
-        """One number a token; two are equal only if all tokens up to them and extra are."""
-        number, numbers = -1 - sequence.table.extra, []
-        for token in sequence.tokens:
-            number = self.numbers.setdefault((number, token), len(self.numbers))
-            numbers.append(number)
-        return numbers
 
     # What holds after every step
 
@@ -225,8 +223,7 @@ class BlockMachine(stateful.RuleBasedStateMachine):
                 index * size < sequence.gone for index in range(len(table.blocks))
             ]
             read = [e for block in table.blocks for e in self.block_of(table.allocator, block)]
-            expected = list(zip(tokens, self.prefix_numbers(sequence), strict=True))
-            assert read[sequence.gone : len(tokens)] == expected[sequence.gone :]
+            assert read[sequence.gone : len(tokens)] == prefixes(sequence)[sequence.gone :]
 
     @stateful.invariant()
     def every_block_is_counted_once(self) -> None:

@@ -51,6 +51,8 @@ def test_slots_are_counted_once_at_every_step(memory) -> None:
         ([(3, 2), (1, 1)], Contiguous(20, "max", 8), {1: [6, 1, 9, 0, 4]}),
         # A block is taken when the last one is full; a slot of the second is never used.
         ([(3, 4)], Blocks(16, 4), {1: [4, 0, 0, 0, 12], 2: [5, 2, 1, 0, 8], 4: [7, 0, 1, 0, 8]}),
+        # At step 2 the first takes the third block: the second gives its own back and comes again.
+        ([(1, 4), (1, 2)], Blocks(6, 2), {1: [4, 0, 0, 0, 2], 2: [3, 1, 0, 0, 2]}),
         # The third wants 4 slots: at first 2 are free, then exactly 4, but 2 and 2, and then all 8.
         (
             [(1, 1), (1, 3), (1, 3)],
@@ -64,23 +66,6 @@ def test_slots_of_each_kind_by_hand(requests, memory, after) -> None:
     for step in range(max(after) + 1):
         assert server.counts() == after.get(step, server.counts()), step
         server.step()
-
-
-def test_the_youngest_gives_its_blocks_back_and_comes_again() -> None:
-    """Three blocks of 2, and at first one for each. At step 2 the first request takes the third."""
-    server = Server([Request(1, 4), Request(1, 2)], Blocks(6, 2))
-    server.step()
-    assert (server.running, server.num_tokens) == ([0, 1], [2, 2])
-    server.step()
-    assert (server.running, list(server.waiting), server.num_preemptions) == ([0], [1], 1)
-    assert server.counts() == [3, 1, 0, 0, 2]
-    # Its two tokens are kept as text.
-    assert (server.num_tokens, server.num_recomputed) == ([3, 2], 2)
-    server.step()
-    assert server.running == [0]  # 3 tokens need two blocks; one is free
-    server.step()
-    server.step()
-    assert (server.running, server.num_tokens, server.done) == ([1], [5, 3], True)
 
 
 def test_means_are_over_the_steps_with_a_queue() -> None:
