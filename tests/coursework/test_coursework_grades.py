@@ -14,8 +14,8 @@ import pytest
 
 from pa_tutorial.checks.running import run_trials
 from pa_tutorial.coursework import apart
-from pa_tutorial.coursework.__main__ import graded_apart, main
-from pa_tutorial.coursework.apart import ROOT, TOKEN, Apart, Limits, Ran
+from pa_tutorial.coursework.__main__ import main
+from pa_tutorial.coursework.apart import ROOT, TOKEN, Apart, Limits
 from pa_tutorial.coursework.assignment import ANSWERS, assignment
 from pa_tutorial.coursework.grades import Grade, TaskGrade, graded
 from pa_tutorial.coursework.results import NO_FILE_NAME
@@ -263,19 +263,6 @@ def test_a_saved_answer_that_a_stub_goes_on_with_counts() -> None:
     result = task_of(grade_of(merge.source, save, f"{merge.stub}\n\n{tried('merge')}"), "merge")
     assert (result.points, result.right) == (10, True)
     assert result.said.startswith("merge, as you saved it: right in all")
-
-
-def test_one_that_can_not_be_graded_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(self: Apart, one: Submission, *_: object) -> Ran:
-        if one.student == "bob":
-            raise OverflowError("too much")
-        return Ran(done=True)
-
-    monkeypatch.setattr(Apart, "run", run)
-    found = [Submission(name, ANSWERS) for name in ("ada", "bob", "eve")]
-    grades = {one.student: grade for one, grade in graded_apart(found, ONE, DRAW, LIMITS, 2)}
-    assert [grades[name].problem for name in ("ada", "eve")] == ["", ""]
-    assert "OverflowError('too much')" in grades["bob"].problem
 
 
 @rest

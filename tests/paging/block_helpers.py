@@ -6,18 +6,6 @@ from collections.abc import Iterable
 from pa_tutorial.paging.allocator import NULL_BLOCK, BlockAllocator
 from pa_tutorial.paging.block_table import BlockTable
 
-BLOCK_SIZE = 4
-
-
-def words(start: int, count: int) -> list[int]:
-    return list(range(start, start + count))
-
-
-def sequence(allocator: BlockAllocator, tokens: list[int]) -> BlockTable:
-    table = BlockTable(allocator, BLOCK_SIZE)
-    table.append(tokens)
-    return table
-
 
 def require_balanced(pool: BlockAllocator, tables: Iterable[BlockTable]) -> None:
     """Reference counts are the tables that name a block; no block is lost or listed twice."""
