@@ -87,31 +87,21 @@ class BlockMachine(stateful.RuleBasedStateMachine):
         tokens=FEW_TOKENS,
         extra=st.sampled_from([0, 0, 0, 1]),
         keep=st.integers(0, 12),
-        skip=st.integers(0, 4),
         which=WHICH,
     )
-    def start(self, tokens: list[int], extra: int, keep: int, skip: int, which: int) -> None:
+    def start(self, tokens: list[int], extra: int, keep: int, which: int) -> None:
         known = self.sequences + self.freed
-        if keep and known:  # like another, perhaps without a piece in the middle
+        if keep and known:  # like another
             other = known[which % len(known)]
-            later = other.tokens[keep + skip :][:4] if skip else []
-            tokens, extra = other.tokens[:keep] + later + tokens, other.table.extra
+            tokens, extra = other.tokens[:keep] + tokens, other.table.extra
         sequence = Sequence(BlockTable(self.device, self.block_size, extra), [])
         if self.grow(sequence, tokens):
             self.sequences.append(sequence)
 
     @stateful.precondition(lambda self: self.sequences)
-    @stateful.rule(which=WHICH, tokens=FEW_TOKENS, count=st.integers(0, 4))
-    def append(self, which: int, tokens: list[int], count: int) -> None:
-        sequence, end = self.pick(which), len(self.pick(which).tokens)
-        ahead = [
-            other.tokens
-            for other in self.sequences + self.freed
-            if len(other.tokens) > end and other.tokens[:end] == sequence.tokens
-        ]
-        if count and ahead:  # what another has
-            tokens = ahead[which % len(ahead)][end : end + count]
-        self.grow(sequence, tokens)
+    @stateful.rule(which=WHICH, tokens=FEW_TOKENS)
+    def append(self, which: int, tokens: list[int]) -> None:
+        self.grow(self.pick(which), tokens)
 
     @stateful.precondition(lambda self: 0 < len(self.sequences) < MOST_SEQUENCES)
     @stateful.rule(which=WHICH, tokens=st.lists(st.integers(0, 2), max_size=3))

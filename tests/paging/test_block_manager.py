@@ -39,6 +39,8 @@ def test_operations_on_a_freed_sequence_are_refused() -> None:
 def test_known_tokens_need_no_room_until_they_are_forgotten() -> None:
     pages = BlockPages(5, 4, watermark=1)
     pages.append("a", WORDS)
+    with pytest.raises(ValueError, match="new is 'a'"):
+        pages.fork("a", "a")
     assert pages.admit(WORDS) is Admission.LATER  # one block, and the watermark
     assert pages.admit(WORDS[:8]) is Admission.NOW
     assert pages.num_found("b", WORDS) == 8
