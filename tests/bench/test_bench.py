@@ -73,36 +73,6 @@ def test_read_bound_reads_every_word() -> None:
     assert read_once(words, 3) == words.sum()
 
 
-# vLLM's kernel ----------------------------------------------------------------------------------
-
-
-class StandInForVllm:
-    """vLLM's custom operations, with its shapes, in torch."""
-
-    spoils = 1.0  # what an output is multiplied by
-
-    def cpu_attn_reshape_and_cache(self, key, value, k_cache, v_cache, slots, *rest) -> None:
-        for tokens, cache in ((key, k_cache), (value, v_cache)):
-            cache.transpose(1, 2)[slots // 128, slots % 128] = tokens
-
-    def get_scheduler_metadata(self, *_) -> None:
-        return None
-
-    def cpu_attention_with_kv_cache(self, q, k_cache, v_cache, out, starts, lens, scale, *rest):
-        out.copy_(self.spoils * paged_gather(q, k_cache, v_cache, rest[3], lens, scale))
-
-
-def test_vllm_gets_the_tokens_of_the_batch_in_its_own_blocks_and_no_other_output_passes(
-    monkeypatch,
-) -> None:
-    ops, shape = StandInForVllm(), Shape("mixed", (37, 5, 300), 4, 2, 64)
-    monkeypatch.setattr(torch.ops, "_C", ops)
-    assert [*vllm_peer.steps_of(Batch(shape))] == ["read", "cpu", "vllm vec"]  # outputs are equal
-    ops.spoils = 1.001
-    with pytest.raises(ArithmeticError, match=r"vllm vec .* by 1\.0e-03"):
-        vllm_peer.steps_of(Batch(shape))
-
-
 def test_what_is_missing_for_the_peer_is_said(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(vllm_peer, "find_spec", lambda name: None)
     bench.main(["--peer", "vllm", "--out", str(tmp_path)])

@@ -163,10 +163,9 @@ def right_in_jupyter(handed: Handed, folder: Path) -> set[str]:
         text = "\n".join(
             str(o.get("text", o.get("data", {}).get("text/plain"))) for o in cell.outputs
         )
-        for name, passed, total in re.findall(r"^(\w+): (\d+) of (\d+) cases", text, re.MULTILINE):
-            said[name] = passed == total
-        said |= {name: True for name in re.findall(r"^(\w+): right in all", text, re.MULTILINE)}
-        said |= {name: False for name in re.findall(r"^(\w+): not ", text, re.MULTILINE)}
+        verdicts = r"^(\w+): (?:(right in all)|not |(\d+) of (\d+) cases)"
+        for name, is_right, passed, total in re.findall(verdicts, text, re.MULTILINE):
+            said[name] = bool(is_right or passed) and passed == total
     return {name for name, is_right in said.items() if is_right}
 
 
