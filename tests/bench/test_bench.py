@@ -10,8 +10,11 @@ from pa_tutorial.bench import __main__ as bench
 from pa_tutorial.bench import cpu_decode, vllm_peer
 from pa_tutorial.bench.cpu_inputs import Batch, Shape, read_once
 from pa_tutorial.bench.cpu_peers import peers
+from pa_tutorial.bench.engine_bench import Workload, measure
+from pa_tutorial.bench.engine_ways import GATHERS, WAYS
 from pa_tutorial.bench.timing import interleaved
 from pa_tutorial.paging.layouts import DTYPES
+from pa_tutorial.viz.engine_figures import draw_step_ways
 
 # Two sequences with a tail; two block tables in one pool.
 TAIL = Shape("S1", (37, 37), num_heads=4, num_kv_heads=4, head_size=64)
@@ -79,6 +82,28 @@ def test_what_is_missing_for_the_peer_is_said(monkeypatch, tmp_path, capsys) -> 
     assert "left out: vLLM is not installed" in capsys.readouterr().out
     monkeypatch.setenv("PA_VLLM", str(tmp_path))
     assert vllm_peer.load().endswith("no kernels for this CPU")
+
+
+# The engine ------------------------------------------------------------------------------------
+
+# 45 + 8 tokens: a tail, and a new block on the way. The CPU kernel for heads of 64 dimensions is
+# compiled for the ladder too.
+SIZES = {"num_layers": 2, "head_size": 64, "max_len": 64}
+SMALL = Workload(num_requests=3, prompt_len=45, new_tokens=8, **SIZES)
+
+
+def test_a_way_that_generates_other_tokens_is_refused() -> None:
+    wrong = {"cpu": WAYS["cpu"], "wrong": WAYS["no_attention"]}
+    with pytest.raises(ArithmeticError, match="wrong generated other tokens than cpu"):
+        measure(1, SMALL, wrong)
+
+
+def test_a_run_has_every_way_and_its_figure_can_be_drawn(capsys) -> None:
+    found = measure(1, SMALL)  # and all, but one without attention, generate the same
+    assert found["steps"]["times"].keys() == found["steps"]["words"].keys() == WAYS.keys()
+    assert found["steps"]["best_gather"] in GATHERS
+    assert "(best gather)" in capsys.readouterr().out
+    assert "times as long" in draw_step_ways(found).get_suptitle()
 
 
 # The program ------------------------------------------------------------------------------------

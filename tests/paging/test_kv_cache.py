@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from pa_tutorial.paging.errors import UnknownBlock
 from pa_tutorial.paging.kv_cache import PagedKVCache, swap_blocks
@@ -13,47 +14,43 @@ def make_cache(layout: str = "vllm", num_layers: int = 2, **changes: object) -> 
     return PagedKVCache(LAYOUTS[layout](**(sizes | changes)), num_layers)
 
 
-def numbered_cache() -> PagedKVCache:
-    """Block b holds 10 b in K, with the layer added; minus that in V."""
+def tensors(cache: PagedKVCache) -> tuple[Tensor, ...]:
+    return (*cache.k, *cache.v)
+
+
+def filled_cache() -> tuple[PagedKVCache, list[Tensor]]:
+    """Random numbers in blocks 0 to 5 of both layers, and a copy of them."""
     cache = make_cache()
-    for layer in range(2):
-        for block in range(6):
-            cache.k[layer][block], cache.v[layer][block] = 10 * block + layer, -10 * block - layer
-    return cache
+    return cache, [tensor.uniform_().clone() for tensor in tensors(cache)]
 
 
-def contents(cache: PagedKVCache) -> list[float]:
-    """The number of each block; all layers, K and V, must say the same."""
-    k = torch.stack([k.flatten(1) - layer for layer, k in enumerate(cache.k)], dim=1)
-    v = torch.stack([-v.flatten(1) - layer for layer, v in enumerate(cache.v)], dim=1)
-    (number,) = torch.cat([k, v], dim=1).flatten(1).T.unique(dim=0)
-    return (number / 10).tolist()
+def has_blocks(cache: PagedKVCache, before: list[Tensor], order: list[int]) -> bool:
+    pairs = zip(tensors(cache), before, strict=True)
+    return all(torch.equal(now, old[order]) for now, old in pairs)
 
 
 def test_blocks_are_copied_in_every_layer_and_in_order() -> None:
-    cache = numbered_cache()
+    cache, before = filled_cache()
     cache.copy_blocks(pair for pair in [(1, 2), (2, 3), (5, 0)])
-    assert contents(cache) == [5, 1, 1, 1, 4, 5]
     for bad in ((1.0, 3), (1, True), (1, 2, 3), "12", 7):
         with pytest.raises((TypeError, ValueError), match=r"pairs\[1\]"):
             cache.copy_blocks([(1, 4), bad])
-        assert contents(cache) == [5, 1, 1, 1, 4, 5]
+    assert has_blocks(cache, before, [5, 1, 1, 1, 4, 5])
 
 
 def test_each_block_of_a_swap_is_looked_up_in_its_own_pool_before_anything_is_copied() -> None:
     """One pool has blocks 0 to 5, the other 0 to 3."""
-    large, small = numbered_cache(), make_cache(num_blocks=4)
+    (large, before), small = filled_cache(), make_cache(num_blocks=4)
     for pools, pair, side in (
         ((small, large), (4, 1), "source block is 4; .* 0 to 3"),
         ((large, small), (1, 4), "destination block is 4; .* 0 to 3"),
     ):
         with pytest.raises(UnknownBlock, match=side):
             swap_blocks(*pools, [(1, 2), pair])
-        assert contents(large) == [0, 1, 2, 3, 4, 5]
-        assert all(cache.isnan().all() for cache in (*small.k, *small.v))
+    assert all(tensor.isnan().all() for tensor in tensors(small))
     swap_blocks(large, small, [(5, 3)])
     swap_blocks(small, large, [(3, 4)])
-    assert contents(large) == [0, 1, 2, 3, 5, 5]
+    assert has_blocks(large, before, [0, 1, 2, 3, 5, 5])
 
 
 @pytest.mark.parametrize(
@@ -64,8 +61,7 @@ def test_each_block_of_a_swap_is_looked_up_in_its_own_pool_before_anything_is_co
 def test_a_swap_between_pools_with_other_blocks_is_refused(changes: dict) -> None:
     destination = make_cache(**changes)
     with pytest.raises(ValueError, match="destination has blocks of"):
-        swap_blocks(numbered_cache(), destination, [(1, 2)])
-    assert all(cache.isnan().all() for cache in (*destination.k, *destination.v))
+        swap_blocks(make_cache(), destination, [(1, 2)])
 
 
 @pytest.mark.parametrize("name", ["k_scale", "v_scale"])
