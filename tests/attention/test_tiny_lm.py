@@ -30,19 +30,6 @@ def test_text_may_grow_one_token_past_the_last_position(use_cache: bool) -> None
         model.generate(prompt, 4, use_cache)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "positions", "message"),
-    [
-        ([3, 0, 256], [0, 1, 2], "tokens holds 256; it must be 0 to 255"),
-        ([3, 0, 1], [0, 1], r"positions has shape \[2\]; it must be \[3\]"),
-        ([3, 0, 1], [0, 1, 256], "positions holds 256; it must be 0 to 255"),
-    ],
-)
-def test_tokens_and_positions_that_do_not_fit_are_refused(tokens, positions, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        TinyLM().run(torch.tensor(tokens), torch.tensor(positions), lambda layer, q, k, v: q)
-
-
 def test_a_cache_too_small_is_refused_before_any_layer_changes() -> None:
     model = TinyLM()
     caches = [*model.new_caches(8)[:-1], *model.new_caches(4)[-1:]]  # only the last is too small

@@ -23,7 +23,7 @@ from pa_tutorial.coursework.submissions import Submission
 from pa_tutorial.exercises import EXERCISES, exercises_of, named
 from pa_tutorial.exercises.needs import needs_of
 from pa_tutorial.printing import printable
-from tests.coursework.thirty import NAME, OUTPUTS, START, THIRTY, TRY, WRONG, tried, write_class
+from tests.coursework.thirty import NAME, OUTPUTS, START, THIRTY, TRY, WRONG, tried, write
 
 DRAW = 811
 LIMITS = Limits(seconds=30, megabytes=400)
@@ -170,6 +170,7 @@ def merge_outputs(outs, lses):
             "torch.ones(10**10)", "memory", 1, marks=pytest.mark.needs("limits of memory")
         ),
     ],
+    ids=["exit", "endless", "sleep", "memory"],
 )
 def test_a_case_in_which_the_process_ends_costs_no_other_task(does, words, cost) -> None:
     after = named("add_token").source, tried("add_token")
@@ -281,7 +282,8 @@ def test_a_blank_is_judged_among_the_others_of_its_notebook() -> None:
 @rest
 def test_grades_are_as_the_notebook_says(tmp_path: Path) -> None:
     """All thirty at once, as a lecturer grades them."""
-    write_class(tmp_path / "class")
+    for name, handed in THIRTY.items():
+        write(handed, tmp_path / "class" / name)
     out = tmp_path / "grades"
     words = ["--out", str(out), "--jobs", "2", "--seconds", "20"]
     assert main(["grade", NAME, str(tmp_path / "class"), *words]) == 1  # two have nothing

@@ -87,6 +87,7 @@ def test_a_class_of_one_keeps_the_students_name(tmp_path: Path) -> None:
 # what one student hands in -> the file that is graded, or a piece of the problem
 STUDENTS: dict[str, tuple[Files, str]] = {
     "answers": ({ANSWERS: "x", "own.py": "y", "test_tasks.py": "z"}, ANSWERS),
+    "a copy": ({"Answers (1).py": "x"}, "Answers (1).py"),
     "a folder too deep": ({"a/b/answers.py": "x"}, "a/b/answers.py"),
     "a starter beside a notebook": ({ANSWERS: ONE.starter[ANSWERS], "a.ipynb": BOOK}, "a.ipynb"),
     "answers beside a notebook": ({ANSWERS: "x", "a.ipynb": BOOK}, ANSWERS),

@@ -29,12 +29,13 @@ def tried(name: str) -> str:
     return f'{name} = attempt("{name}", {name})'
 
 
-def changed(line: str, before: str = "") -> str:
-    """The right answer with another line after the maximum, and one before the function."""
-    return before + OUTPUTS.replace(LINE, f"{LINE}    {line}\n")
+def changed(line: str) -> str:
+    """The right answer with another line after the maximum."""
+    return OUTPUTS.replace(LINE, f"{LINE}    {line}\n")
 
 
-TRY, TRY_MERGE = tried(EXERCISE), tried(BLANK)
+PLAIN = f"{START}\n\n\n{MERGE}\n\n{OUTPUTS}"
+TRY = tried(EXERCISE)
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,6 @@ def right(*cells: str, **words: object) -> Handed:
 
 def wrong(says: str, *cells: str, **words: object) -> Handed:
     return Handed(frozenset(), says, (START, *cells), **words)
-
-
-def plain() -> str:
-    return f"{START}\n\n\n{MERGE}\n\n{OUTPUTS}"
 
 
 HELPER = "def weights_of(lses):\n    return torch.exp(lses - lses.amax(dim=0))\n"
@@ -94,7 +91,7 @@ THIRTY = {
     ),
     "王": right(OUTPUTS, TRY, file="王.ipynb"),
     "one folder too deep": right(OUTPUTS, TRY, file="homework/week 3/mine.ipynb"),
-    "a copy's name": Handed(frozenset({BLANK, EXERCISE}), files=(("answers (1).py", plain()),)),
+    "a copy's name": Handed(frozenset({BLANK, EXERCISE}), files=(("answers (1).py", PLAIN),)),
     "a syntax error": wrong(
         "SyntaxError in cell 2, line 16", OUTPUTS.replace("m = lses", "m == = lses"), TRY
     ),
@@ -121,9 +118,7 @@ THIRTY = {
         f"%%writefile own.py\nimport torch\n{HELPER}", "from own import weights_of", USES, TRY
     ),
     "right at the second try": right(WRONG, TRY, OUTPUTS, TRY),
-    "a counter": right(
-        "calls = 0", f"{changed('global calls; calls += 1')}", TRY, "assert calls > 0"
-    ),
+    "a counter": right("calls = 0", changed("global calls; calls += 1"), TRY, "assert calls > 0"),
     "attempted twice": wrong("worst against", WRONG, TRY, TRY),
     "right, then wrong": wrong("worst against", OUTPUTS, TRY, WRONG, TRY),
     "a helper that comes too late": wrong("weights_of", USES, TRY, HELPER),
@@ -138,18 +133,10 @@ THIRTY = {
 
 
 def write(handed: Handed, folder: Path) -> None:
-    for name, text in handed.files or ((handed.file, notebook(handed.cells)),):
+    book = nbformat.writes(new_notebook(cells=[*map(new_code_cell, handed.cells)]))
+    for name, text in handed.files or ((handed.file, book),):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-
-
-def notebook(cells: tuple[str, ...]) -> str:
-    return nbformat.writes(new_notebook(cells=[*map(new_code_cell, cells)]))
-
-
-def write_class(folder: Path) -> None:
-    for name, handed in THIRTY.items():
-        write(handed, folder / name)
 
 
 def right_in_jupyter(handed: Handed, folder: Path) -> set[str]:
