@@ -1,9 +1,10 @@
 """Random operations on the memory manager, beside a model that keeps plain lists of tokens.
 
 Pools are small and tokens few, so that prefix hits, hash collisions, eviction and exhaustion
-happen all the time. Memory is a plain list a pool: one entry a slot.
+happen all the time. Memory is a plain list a block: one entry a slot.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
@@ -74,9 +75,8 @@ class BlockMachine(stateful.RuleBasedStateMachine):
         make = type(self).make
         self.device, self.host = make(device_blocks), make(host_blocks)
         self.block_size = block_size
-        self.memory = {
-            pool: [None] * (pool.num_blocks * block_size) for pool in (self.device, self.host)
-        }
+        # of a pool's block: what K and V of each slot depend on
+        self.memory = defaultdict(lambda: [None] * block_size)
         self.sequences: list[Sequence] = []
         self.freed: list[Sequence] = []
 
@@ -140,7 +140,7 @@ class BlockMachine(stateful.RuleBasedStateMachine):
         pairs = self.attempt(lambda: table.move_to(target), needed > target.num_free)
         for old, new in pairs or ():
             assert target.ref_counts[new] == 1, "a shared block is written"
-            self.copy_block(source, old, target, new)
+            self.memory[target, new] = self.memory[source, old].copy()
 
     # What they are made of
 
@@ -181,26 +181,17 @@ class BlockMachine(stateful.RuleBasedStateMachine):
 
     def write(self, sequence: Sequence, tokens: list[int], appended: Appended) -> None:
         """The copies in their order, then the new tokens where their slots say."""
-        table, pool = sequence.table, sequence.table.allocator
+        pool, first = sequence.table.allocator, len(sequence.tokens)
         for old, new in appended.copies:
             assert pool.ref_counts[new] == 1, "a shared block is written"
-            self.copy_block(pool, old, pool, new)
-        first = len(sequence.tokens)
+            self.memory[pool, new] = self.memory[pool, old].copy()
         sequence.tokens += tokens
         for prefix, slot in zip(prefixes(sequence)[first:], appended.slots, strict=True):
             if slot != PAD_SLOT:
-                assert pool.ref_counts[slot // self.block_size] == 1, "a shared block is written"
-                self.memory[pool][slot] = prefix
-        assert table.token_ids == sequence.tokens
-
-    def copy_block(
-        self, source: BlockAllocator, old: int, target: BlockAllocator, new: int
-    ) -> None:
-        first = new * self.block_size
-        self.memory[target][first : first + self.block_size] = self.block_of(source, old)
-
-    def block_of(self, pool: BlockAllocator, block: int) -> list[tuple[int, ...] | None]:
-        return self.memory[pool][block * self.block_size :][: self.block_size]
+                block, offset = divmod(slot, self.block_size)
+                assert pool.ref_counts[block] == 1, "a shared block is written"
+                self.memory[pool, block][offset] = prefix
+        assert sequence.table.token_ids == sequence.tokens
 
     # What holds after every step
 
@@ -212,7 +203,7 @@ class BlockMachine(stateful.RuleBasedStateMachine):
             assert [block == NULL_BLOCK for block in table.blocks] == [
                 index * size < sequence.gone for index in range(len(table.blocks))
             ]
-            read = [e for block in table.blocks for e in self.block_of(table.allocator, block)]
+            read = [e for block in table.blocks for e in self.memory[table.allocator, block]]
             assert read[sequence.gone : len(tokens)] == prefixes(sequence)[sequence.gone :]
 
     @stateful.invariant()
