@@ -7,13 +7,11 @@ It builds a wheel from what git tracks, installs it with what it needs, and trie
 Python that runs this may be an empty one, too.
 """
 
-import argparse
 import os
 import shutil
 import subprocess
 import sys
 import venv
-from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,8 +19,6 @@ from pa_tutorial.printing import print_anything
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"numba-simt": "simt", "pa-tutorial": "."}  # distribution -> where its pyproject.toml is
-MEGABYTE = 1e6
-WHERE = "import simt; print(simt.__file__)"
 ABSENT = """
 import sys
 from importlib.util import find_spec
@@ -50,22 +46,13 @@ class Environment:
             sys.exit(f"exit code {done.returncode}; expected was {expect}")
         return done.stdout
 
-    def install(self, *requirements: object) -> None:
-        self.run("-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", *requirements)
-        size = sum(file.stat().st_size for file in self.site_packages.rglob("*") if file.is_file())
-        print(f"site-packages: {size / MEGABYTE:,.0f} MB\n", flush=True)
-
-    @cached_property
-    def site_packages(self) -> Path:
-        return Path(
-            self.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-        )
+    def install(self, requirement: object) -> None:
+        self.run("-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", requirement)
 
 
 def try_numba_simt(there: Environment, wheel: Path, copy: Path) -> None:
     """The example, then the tests that need no more than pytest, then those of pictures and
     notebooks."""
-    there.install(wheel)
     there.run("-c", ABSENT)
     found = there.run("-m", "simt", copy / "simt/examples/histogram.py", "--bins", 16, expect=1)
     if "race: thread 0 of thread block 0 writes local[8]" not in found:
@@ -80,37 +67,25 @@ def try_numba_simt(there: Environment, wheel: Path, copy: Path) -> None:
     there.run("-m", "pytest", "-q", "-rs", *more)
 
 
-def try_the_walk(there: Environment, wheel: Path, copy: Path) -> None:
-    there.install(wheel)
-    for stage in ("kv_cache", "cuda_v1"):
-        there.run("-m", "pa_tutorial.checks", stage, "--short")
-
-
-def try_alone(name: str, copy: Path, folder: Path) -> None:
-    """One distribution: its wheel, its environment, and what it says there."""
-    there = Environment(folder)
-    there.run("-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, copy / FOLDERS[name])
-    (wheel,) = folder.glob("*.whl")
-    {"numba-simt": try_numba_simt, "pa-tutorial": try_the_walk}[name](there, wheel, copy)
-    if there.site_packages not in Path(there.run("-c", WHERE).strip()).parents:
-        sys.exit("import simt takes another copy than the one in this environment")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.packages_alone", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FOLDERS)}")
-    names = parser.parse_args().names or FOLDERS
-    if unknown := {*names} - {*FOLDERS}:
-        parser.error(f"{', '.join(unknown)} is not one of {', '.join(FOLDERS)}")
+def main(names: list[str]) -> None:
     with TemporaryDirectory() as folder:
         copy = Path(folder, "copy")
         git = ["git", "checkout-index", "--all", f"--prefix={copy}/"]
         subprocess.run(git, cwd=ROOT, check=True)
         for name in names:
-            try_alone(name, copy, Path(folder, name))
+            there = Environment(Path(folder, name))
+            build = "-m", "pip", "wheel", "-q", "--no-deps", "-w", there.folder
+            there.run(*build, copy / FOLDERS[name])
+            (wheel,) = there.folder.glob("*.whl")
+            there.install(wheel)
+            if name == "numba-simt":
+                try_numba_simt(there, wheel, copy)
+            else:
+                for stage in ("kv_cache", "cuda_v1"):
+                    there.run("-m", "pa_tutorial.checks", stage, "--short")
     print("Each works alone:", *names)
 
 
 if __name__ == "__main__":
     print_anything()
-    main()
+    main(sys.argv[1:] or [*FOLDERS])

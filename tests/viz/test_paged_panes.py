@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from pa_tutorial.kernels.cuda_backends import naive_backend, v1_backend, v2_backend
+from pa_tutorial.kernels.cuda_backends import v1_backend, v2_backend
 from pa_tutorial.paging.layouts import VllmLayout
 from pa_tutorial.viz.kernel_runs import REFERENCE
 from pa_tutorial.viz.paged_panes import paged_panes
@@ -49,11 +49,3 @@ def test_every_access_of_the_kernel_lies_in_a_pane_of_its_partition() -> None:
             array = part.the_array()
             touched = (part.records.address - array.address) // array.dtype.itemsize
             assert {*touched.tolist()} <= {element for element, _ in elements_of(pane)}, block
-
-
-def test_a_pane_is_of_a_paged_kernel_and_of_a_thread_block_of_its_grid() -> None:
-    inputs = REFERENCE.paged("vllm")
-    with pytest.raises(ValueError, match="a launch of another kernel"):
-        paged_panes(naive_backend.prepare(inputs))
-    with pytest.raises(ValueError, match=r"block is \(2, 0, 0\); it must be in"):
-        paged_panes(v1_backend.prepare(inputs), (2, 0, 0))

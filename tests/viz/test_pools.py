@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from pa_tutorial.exercises import pages
-from pa_tutorial.viz.blocks import Frame, draw_pools, frame_of, frame_of_pool
+from pa_tutorial.viz.blocks import Frame, draw_pools, frame_of
 from tests.simt.microscope.pictures import require_readable, texts_of
 
 COUNTS, FREE = (0, 2, 1, 1, 0, 0, 0, 0), (7, 6, 5, 4)
@@ -40,7 +39,6 @@ def test_a_right_pool_is_without_a_mark_and_alone_it_is_the_goal() -> None:
 
 
 MISTAKES = {
-    "a lost reference": (frame(counts=(0, 1, 1, 1, 0, 0, 0, 0)), "1: 1 ref, not 2"),
     "a reference too many": (frame(counts=(0, 3, 1, 1, 0, 0, 0, 0)), "1: 3 refs, not 2"),
     "a block freed too early": (
         frame(counts=(0, 2, 1, 0, 0, 0, 0, 0), free=(*FREE, 3)),
@@ -61,44 +59,27 @@ def test_a_mistake_of_bookkeeping_is_said_below_its_block(mistake: str) -> None:
     assert words in found
 
 
-def test_a_free_list_in_another_order_is_drawn() -> None:
-    assert drawn(frame(free=(5, 7, 6, 4)))[0] == "The free list is in another order (red)"
-
-
 HOSTILE = {
     "a block that doesn't exist": frame(a=(A, [1, 99])),
-    "a negative block": frame(a=(A, [-1, 2])),
-    "negative counts": frame(counts=(0, -1, -2, -30, 0, 0, 0, 0)),
     "counts that aren't numbers": frame(counts=(None, math.nan, "two", 1.5, [1], math.inf, 0, 0)),
-    "no counts": frame(counts=()),
     "too few counts": frame(counts=(0, 1)),
     "too many counts": frame(counts=COUNTS + (1,) * 40),
-    "no tables": frame(a=(None, None), b=(None, ...)),
     "tables in tables": frame(a=(A, [[1], [2]])),
     "a table without end": frame(a=(A, [1, 2] * 600)),
-    "a table that is shared": frame(a=(A, shared := [1, 2, 3]), b=(B, shared)),
     "tensors": frame(torch.tensor(COUNTS), a=(torch.tensor(A), torch.tensor([1, 2, 3]))),
-    "a tensor of two dimensions": frame(a=(torch.zeros(3, 3), torch.ones(2, 2))),
     "tokens that aren't numbers": frame(a=([None, "x", "$", [1], math.nan], [1, 2])),
     "more tokens than blocks": frame(a=(A * 50, [1])),
     "huge numbers": frame(counts=(10**400, 10**9), a=([10**400], [10**400, 2**63])),
-    "the null block": frame(a=(A, [0, 0])),
     "a free list of anything": frame(free=[None, "1", 99, -1, 4, [4]]),
-    "a free list that is none": frame(free=7),
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_whatever_a_wrong_function_left_is_drawn(kind: str) -> None:
-    assert drawn(HOSTILE[kind])[0].endswith(" wrong (red)")
+    assert drawn(HOSTILE[kind], title="append_token: `$x_{` is " * 6)[0].endswith("wrong (red)")
 
 
-def test_other_sequences_than_the_right_ones_are_drawn() -> None:
-    for sequences in ({}, {"a": (A, [1])}, {f"${name}$": (A, [1, 2]) for name in range(30)}):
-        drawn(frame_of("", 4, COUNTS, sequences))
-
-
-@pytest.mark.parametrize("block_size", [1, 2, 8, 16, 32])
+@pytest.mark.parametrize("block_size", [1, 32])
 def test_words_can_be_read_with_any_block_size(block_size: int) -> None:
     tokens = [*range(block_size * 2 - 1)]
     yours, right = (
@@ -107,20 +88,3 @@ def test_words_can_be_read_with_any_block_size(block_size: int) -> None:
     )
     require_readable(draw_pools({"yours": yours, "right": right}))
     require_readable(draw_pools({"right": right}))
-
-
-def test_a_long_title_with_any_characters_can_be_read() -> None:
-    title = "append_token: `$x_{` is in 2 tables, and its reference count is 1; " * 3 + "etc."
-    heading = drawn(frame(free=FREE[:3]), title)[0].replace("\n", " ")
-    assert heading == f"{title.strip()}: 1 block is wrong (red)"
-
-
-def test_a_pool_of_the_notebooks_is_drawn() -> None:
-    pool, a = pages.Pool(8, 4), pages.Sequence()
-    for token in A:
-        pages.append_token(pool, a, token)
-    b = pages.fork(pool, a)
-    found = frame_of_pool("", pool, {"a": a, "b": b, "c": None})
-    assert found.ref_counts[:4] == (0, 2, 2, 0)
-    assert found.owners == {1: ("a", "b"), 2: ("a", "b")}
-    assert (found.num_free(2), found.num_free(3), found.tables["c"]) == (0, 1, ())
