@@ -29,6 +29,7 @@ from simt.arithmetic import (
     range_type,
     widened,
 )
+from simt.half import COMPARISONS, HALF_FUNCTIONS
 from simt.intrinsics import ATOMIC_TYPES, ATOMICS
 from simt.ptx import run_ptx
 from tests.simt.differential import compare
@@ -236,6 +237,19 @@ def test_functions_compute_as_compiled_code_does(dtype: type, rtol: float) -> No
     draw = np.random.default_rng(0)
     a, b = draw.uniform(0.1, 0.9, 64).astype(dtype), draw.standard_normal(64).astype(dtype)
     assert_same_bits({f"out[t] = {form}": np.zeros(64) for form in OF_FLOATS}, rtol, a=a, b=b)
+
+
+@pytest.mark.needs("numba-cuda")
+def test_half_precision_is_that_of_compiled_code() -> None:
+    """rtol is one bit of the result: the GPU's exp, log and the like are approximations."""
+    draw = np.random.default_rng(0)
+    arrays = dict(zip("abc", draw.uniform(0.1, 4, (3, 64)).astype(np.float16), strict=True))
+    of_two = dict.fromkeys(("add", "sub", "mul", "div", "max", "min", *COMPARISONS), "a[t], b[t]")
+    given = of_two | {"fma": "a[t], b[t], c[t]"}
+    names = [name.removeprefix("fp16.h") for name in HALF_FUNCTIONS]
+    calls = [f"cuda.fp16.h{name}({given.get(name, 'a[t]')})" for name in names]
+    lines = {f"out[t] = {call}": np.zeros(64, np.float16) for call in calls}
+    assert_same_bits(lines, 1e-3, **arrays)
 
 
 @pytest.mark.needs("numba-cuda")

@@ -1,4 +1,4 @@
-"""Language that others' kernels use: loops over arrays, half precision, tuples, methods."""
+"""Language that others' kernels use: loops over arrays, tuples, methods."""
 
 from collections import namedtuple
 
@@ -57,29 +57,6 @@ def changed_by(change, counts, value):
 @cuda.jit
 def an_atomic_operation_as_argument(counts):
     changed_by(cuda.atomic.sub, counts, cuda.threadIdx.x)
-
-
-def halves(rng):
-    return rng.standard_normal(32).astype(np.float16), np.zeros((3, 32), np.float16)
-
-
-@example(1, 32, halves, lambda x, out: {1: [x * x, x + x * x, np.maximum(x, -x)]})
-@cuda.jit
-def half_precision(x, out):
-    t = cuda.threadIdx.x
-    y = x[t]
-    out[0, t] = cuda.fp16.hmul(y, y)
-    out[1, t] = cuda.fp16.hadd(y, cuda.fp16.hmul(y, y))
-    out[2, t] = y if cuda.fp16.hge(y, -y) else -y
-
-
-if hasattr(cuda, "ldca"):  # numba-cuda has cache hints, Numba itself doesn't
-
-    @example(1, 32, one_and_result(32), lambda a, out: {1: a})
-    @cuda.jit
-    def cache_hints(a, out):
-        t = cuda.threadIdx.x
-        cuda.stcg(out, t, cuda.ldca(a, t))
 
 
 # Functions inside a kernel -----------------------------------------------------------------------
