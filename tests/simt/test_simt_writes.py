@@ -18,16 +18,11 @@ def same(array):
 
 
 @cuda.jit(device=True)
-def either(a, b, first):
-    return a if first else b
-
-
-@cuda.jit(device=True)
 def apply(function, array, value):
     function(array, 0, value)
 
 
-FUNCTIONS = {"put": put, "same": same, "either": either, "apply": apply}
+FUNCTIONS = {"put": put, "same": same, "apply": apply}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +32,6 @@ FUNCTIONS = {"put": put, "same": same, "either": either, "apply": apply}
         ("row = a[1]\npart = row[1:3]\npart[0] = b[0] + c[0]", "a"),
         ("d = b\nfor _ in range(2):\n    d[0] = a[0] + c[0]\n    d = a  # later", "ab"),
         ("d = same(a)\nd[0] = b[0]\nsame(c)[1] = b[0]", "ac"),
-        ("either(a, b, True)[0] = c[0]", "ab"),
         ("apply(put, a, b[0])\nc[0] = b[0]  # a function that is given may write", "abc"),
         ("cuda.atomic.add(a, 0, b[0])\nrow = c[0:2]\ncuda.atomic.max(row, 0, b[0])", "ac"),
         ("def row(i):\n    return a[i]\nr = row(t)\nr[0] = b[0] + c[0]", "a"),
