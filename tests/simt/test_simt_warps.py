@@ -104,18 +104,3 @@ def test_a_mistake_names_its_threads(body: str, words: str, order: str) -> None:
     wrong = kernel("out", body, uint16=uint16, float64=float64)
     with pytest.raises(SimtError, match=words):
         launch(wrong, 3, NUM_THREADS, zeros(4), shared_bytes=256, order=order)
-
-
-# Records -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("order", ["together", "reverse"])
-def test_after_low_lanes_returned_the_others_keep_their_numbers(order: str) -> None:
-    lines = ("x = out[t]", "cuda.any_sync(-1, t > 3)", "cuda.syncthreads()")
-    returns = kernel("out", "\n".join(["if t % 32 < 5: return", *lines]))
-    options = {"trace": 0, "order": order, "exited_may_skip": True}
-    trace = launch(returns, 1, NUM_THREADS, zeros(NUM_THREADS), **options).trace
-    for kind in ("read", "vote", "barrier"):
-        records = trace.only(kind=kind).records
-        threads = 32 * records.warp + records.lane
-        assert sorted(threads) == [t for t in range(NUM_THREADS) if t % 32 >= 5]
