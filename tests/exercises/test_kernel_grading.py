@@ -22,10 +22,9 @@ def loop(*lines: str, step: int = 32) -> str:
     return f"for i in range(t, 64, {step}):\n" + indent("\n".join(lines), "    ")
 
 
-def run(body: str, parameters: str = "out, a", inputs=None, expected=A, threads=32, **task) -> dict:
-    answer = kernel(parameters, body)
-    task = {"enough": {}} | task
-    return Task(threads, (A.copy(),) if inputs is None else inputs, expected, **task).run(answer)
+def run(body: str, inputs: tuple = (A,), expected=A, threads=32, **task) -> dict:
+    copies = tuple(array.copy() for array in inputs)
+    return Task(threads, copies, expected, **{"enough": {}} | task).run(kernel("out, a", body))
 
 
 COPY = loop("out[i] = a[i]")

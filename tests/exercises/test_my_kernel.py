@@ -132,22 +132,17 @@ def test_marks_and_line_ends_of_any_editor_move_no_line(folder: Path) -> None:
     assert files_in(folder) == ["v1.py"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("YOURS = (", "MINE = (", "is damaged: "),
-        ("def qk_dot", "def dot", r"lacks qk_dot\(q_vecs, k_vecs\)"),
-        ("\nBLOCK_SIZE = 8", "\nBLOCK_SIZE = 8 // 0", "can't be executed: ZeroDivisionError: "),
-    ],
-)
-def test_an_incomplete_file_is_refused(folder: Path, old: str, new: str, says: str) -> None:
+def test_an_incomplete_file_is_refused(folder: Path) -> None:
     save(MINE)
-    change(folder / "v1.py", old, new)
-    with pytest.raises(KernelFileError, match=says):
+    change(folder / "v1.py", "\nBLOCK_SIZE = 8", "\nBLOCK_SIZE = 8 // 0")
+    with pytest.raises(KernelFileError, match="can't be executed: ZeroDivisionError: "):
+        load(folder, "v1")
+    save(MINE)  # only running it would tell
+    change(folder / "v1.py", "def qk_dot", "def dot")
+    with pytest.raises(KernelFileError, match=r"lacks qk_dot\(q_vecs, k_vecs\)"):
         load(folder, "v1")
     save(MINE)
-    kept = "ZeroDivision" in says  # only running it would tell
-    assert files_in(folder) == (["v1.py"] if kept else ["v1.py", "v1_1.py"])
+    assert files_in(folder) == ["v1.py", "v1_1.py"]
 
 
 def test_what_can_not_be_read_is_refused_and_left_alone(
