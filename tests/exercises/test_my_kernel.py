@@ -167,7 +167,6 @@ def test_what_can_not_be_read_is_refused_and_left_alone(
 def test_a_written_kernel_has_the_readers_functions_and_other_sizes(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "kernel_written", None)  # and remove it at the end
     path = tmp_path / "kernel_written.py"
     with pytest.raises(KernelFileError, match="HEADSIZE"):
