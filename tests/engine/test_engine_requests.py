@@ -60,17 +60,11 @@ def test_every_position_of_the_model_may_be_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("text",), "prompts is 'text'"),
-        (([[1]], [PARAMS] * 2), "params has 2"),
-        (([[1]], PARAMS, []), "arrivals has 0"),
-    ],
+    ("name", "arguments"),
+    [("prompts", ["text"]), ("params", [[[1]], [PARAMS] * 2]), ("arrivals", [[[1]], PARAMS, []])],
 )
-def test_what_is_no_list_with_one_for_each_prompt_is_refused(
-    arguments: tuple, message: str
-) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
+def test_what_is_no_list_with_one_for_each_prompt_is_refused(name: str, arguments: list) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"{name} (is|has)"):
         make_llm().generate(*arguments, progress=False)
 
 
