@@ -96,7 +96,10 @@ TYPED = [
 ]
 
 
-@pytest.mark.parametrize(("function", "apply", "allowed"), TYPED, ids=lambda x: f"{x}"[:30])
+NAMES = [f"{number}-{function.__name__}" for number, (function, *_) in enumerate(TYPED)]
+
+
+@pytest.mark.parametrize(("function", "apply", "allowed"), TYPED, ids=NAMES)
 def test_results_have_numbas_types(function, apply, allowed: list, numba_typing) -> None:
     for dtypes in product(*allowed):
         assert ours(apply, *dtypes) == numba_typing(function, *dtypes), dtypes
