@@ -1,7 +1,7 @@
 """Processor time of launches of a product of matrices: of the first one, and of the later ones.
 
     python -m tests.kernels.launch_speed              this tree
-    python -m tests.kernels.launch_speed ../other     beside another tree, in turns, and the ratio
+    python -m tests.kernels.launch_speed ../other     beside another tree, in turns
 
 Each measurement is a process of its own, so the first launch finds nothing that was parsed before
 (Numba is imported). A ratio of two medians is good to about 3 %, on a busy machine, too.
@@ -67,11 +67,9 @@ def in_process(tree: Path) -> tuple[float, ...]:
 def main() -> None:
     trees = [Path(__file__).parents[2], *(Path(one).resolve() for one in sys.argv[1:])]
     runs = [[in_process(tree) for tree in trees] for _ in range(PROCESSES)]
-    for i, which in enumerate(("first", "later")):
-        seconds = [median(run[t][i] for run in runs) for t in range(len(trees))]
-        words = " beside ".join(f"{1000 * one:,.0f} ms" for one in seconds)
-        ratio = f": {seconds[0] / seconds[1]:.2f}" if len(trees) == 2 else ""
-        print(f"{which}  {words}{ratio}", flush=True)
+    for tree, of_tree in zip(trees, zip(*runs, strict=True), strict=True):
+        first, later = (1000 * median(seconds) for seconds in zip(*of_tree, strict=True))
+        print(f"{tree}: first {first:,.0f} ms, later {later:,.0f} ms", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,19 +11,17 @@ from pa_tutorial.checks.ladder import backend_named
 from pa_tutorial.kernels import vectors
 from pa_tutorial.kernels.cuda_launch import as_stored
 from pa_tutorial.kernels.dtypes import SCALAR_TYPES, TO_FLOAT
-from pa_tutorial.kernels.triton.backend import call_of, why_absent
+from pa_tutorial.kernels.triton.backend import why_absent
 from pa_tutorial.paging.layouts import by_token
 from pa_tutorial.paging.quantization import AS_INTEGERS, FLOAT8
 from simt import Unsupported, launch
 from simt.ptx import run_ptx
 from tests.kernels.kernel_inputs import float8_step, require_float8_right
-from tests.kernels.test_ptx_triton import run_text
 
 if why_absent() is None:
     import triton
     import triton.language as tl
 
-    from pa_tutorial.kernels.triton.compiled import compile_call
     from pa_tutorial.kernels.triton.decode import decoded
     from pa_tutorial.kernels.triton.interpreter import interpret
 
@@ -63,19 +61,11 @@ def test_every_code_is_decoded(run: Callable, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.triton
-@pytest.mark.parametrize("capability", [None, (8, 0)], ids=["interpreter", "sm_80"])
 @each_type
-def test_every_code_is_decoded_in_triton(
-    dtype: torch.dtype, capability: tuple[int, int] | None
-) -> None:
-    stored = torch.arange(256).to(torch.uint8).view(AS_INTEGERS[dtype])
-    numbers = torch.empty(256)
-    call = call_of(decode_codes, (1, 1, 1), {"numbers_ptr": numbers, "stored_ptr": stored})
-    if capability is None:
-        interpret(call.kernel, call.grid, **call.arguments)
-    else:
-        build = compile_call(call, capability)
-        run_text(build.ptx, call, build.shared_bytes, "numbers_ptr")
+def test_every_code_is_decoded_in_triton(dtype: torch.dtype) -> None:
+    stored, numbers = torch.arange(256).to(torch.uint8), torch.empty(256)
+    codes = stored.view(AS_INTEGERS[dtype])
+    interpret(decode_codes, (1, 1, 1), numbers_ptr=numbers, stored_ptr=codes)
     require_same(numbers, stored.view(dtype).float())
 
 

@@ -146,7 +146,7 @@ def test_what_lies_behind_two_billion_elements_is_read(stage: str) -> None:
 
 def test_partitions_behind_two_billion_elements_are_written_and_read() -> None:
     inputs = arguments(TWO_SEQUENCES)
-    near, prepared = (prepare("cuda_v2", **inputs, partition_size=16) for _ in "nf")
+    near, prepared = (prepare("cuda_v2", **inputs, partition_size=16) for _ in range(2))
     first = prepared.partitions
     away = {name: far(first.arguments[name]) for name in first.unwritten}
     for part in (first, prepared.reduce):

@@ -13,24 +13,22 @@ from simt import arithmetic
 from simt.statements import Statements
 
 # Together these cases of the short check take every loop round twice.
-ENOUGH = (
-    "drifting_scores", "float8_e4m3", "more_vecs_than_groups", "more_partitions_than_threads",
-)  # fmt: skip
+NAMES = "drifting_scores float8_e4m3 more_vecs_than_groups more_partitions_than_threads"
+ENOUGH = [f"decode/{name}" for name in NAMES.split()]
 
 
-@pytest.fixture
-def most_turns(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Of each loop of the kernels that ran, by function and line: its most turns in one go."""
-    found: Counter[str] = Counter()
+def test_each_loop_of_the_kernels_takes_a_second_turn_in_the_short_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    most_turns: Counter[str] = Counter()  # of each loop that ran, in one go
     loop = Statements._loop
 
     def counted(
         self: Statements, node: object, start: Callable, more: Callable, *rest: object
     ) -> Callable:
         site = self.source.site(node)
-        name = f"{site.function}, line {site.line}: {site.code}"
-        found[name] += 0
-        turns = 0
+        name, turns = f"{site.function}, line {site.line}: {site.code}", 0
+        most_turns[name] += 0
 
         def started(frame: object) -> object:
             nonlocal turns
@@ -41,22 +39,15 @@ def most_turns(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             nonlocal turns
             going = more(frame, state)
             turns += bool(frame.lanes.where(arithmetic.truth(going)).count)
-            found[name] = max(found[name], turns)
+            most_turns[name] = max(most_turns[name], turns)
             return going
 
         return loop(self, node, started, counting, *rest)
 
     monkeypatch.setattr(Statements, "_loop", counted)
-    return found
-
-
-def test_each_loop_of_the_kernels_takes_a_second_turn_in_the_short_check(
-    most_turns: Counter[str],
-) -> None:
-    assert {f"decode/{case}" for case in ENOUGH} <= {*SHORT_CHECK}
+    assert {*ENOUGH} <= {*SHORT_CHECK}
     for stage in (STAGES[name] for name in STAGES if name.startswith("cuda_")):
-        for case in (CASES[f"decode/{name}"] for name in ENOUGH):
-            if stage.is_checked_on(case):
-                stage.run(case)
+        for case in filter(stage.is_checked_on, map(CASES.get, ENOUGH)):
+            stage.run(case)
     assert len(most_turns) > 35
     assert not [name for name, turns in most_turns.items() if turns < 2]
