@@ -116,14 +116,12 @@ def test_narrow_floats_are_widened_exactly_and_narrowed_as_torch_does(dtype: tor
         torch.testing.assert_close(narrow, torch.from_numpy(numbers).to(dtype), **same)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"), [({"scale": 1e37}, "k_scale is"), ({"v_scale": 1e37}, "v_scale is")]
-)
-def test_a_scale_that_would_overflow_is_refused(changes: dict[str, float], message: str) -> None:
+@pytest.mark.parametrize("name", ["scale", "v_scale"])
+def test_a_scale_that_would_overflow_is_refused(name: str) -> None:
     """The kernel decodes float8_e4m3fn as 1/256 of its number, and multiplies that by the rest."""
     case = replace(CASES["decode/float8_e4m3"], k_scale=(), v_scale=())
-    with pytest.raises(ValueError, match=message):
-        cpu_backend.prepare(replace(case.paged("plain"), **changes))
+    with pytest.raises(ValueError, match=r"[kv]_scale is"):
+        cpu_backend.prepare(replace(case.paged("plain"), **{name: 1e37}))
 
 
 def test_the_compiled_kernel_is_kept_on_disk_until_its_text_changes(

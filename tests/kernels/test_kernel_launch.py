@@ -21,8 +21,6 @@ from pa_tutorial.kernels.triton import backend
 from simt.launch_options import MAX_SHARED
 from tests.kernels.kernel_inputs import apart, arguments, prepare, problem, step, wide
 
-by_stage = pytest.mark.parametrize("stage", ["cuda_naive", "cuda_v1", "cuda_v2"])
-
 
 @pytest.fixture
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,17 +106,15 @@ def test_the_cpu_kernel_refuses_other_dtypes_and_blocks() -> None:
             prepare("cpu", **given)
 
 
-@pytest.mark.parametrize(
-    ("platform", "why"), [("linux", "pip install -e '.[triton]'"), ("win32", "this is win32")]
-)
 def test_where_there_is_no_triton_the_reason_names_the_platform_or_what_to_install(
-    platform: str, why: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backend, "find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "platform", platform)
-    assert backend.why_absent().endswith(why)
-    with pytest.raises(ImportError, match="cannot run here"):
-        backend.paged_attention_triton(**step())
+    for platform, why in (("linux", "pip install -e '.[triton]'"), ("win32", "this is win32")):
+        monkeypatch.setattr(sys, "platform", platform)
+        assert backend.why_absent().endswith(why)
+        with pytest.raises(ImportError, match="cannot run here"):
+            backend.paged_attention_triton(**step())
 
 
 def of_length(seq_len: int) -> dict[str, object]:
@@ -198,7 +194,7 @@ def moved(value: object) -> object:
 
 
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
-@by_stage
+@pytest.mark.parametrize("stage", ["cuda_naive", "cuda_v1", "cuda_v2"])
 def test_a_launch_is_prepared_without_a_look_at_any_number(
     stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

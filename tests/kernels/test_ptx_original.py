@@ -78,10 +78,8 @@ def test_what_is_missing_is_said_in_one_line(
 @pytest.mark.parametrize("dtype", TYPES)
 def test_the_arguments_arrive_where_vllm_expects_them(tmp_path: Path, dtype: torch.dtype) -> None:
     problem = replace(WORKED_EXAMPLE, dtype=dtype)
-    step, path = (
-        problem.paged("vllm"),
-        source(tmp_path, "q[at + q_stride * blockIdx.y]", FOLDERS[1]),
-    )
+    path = source(tmp_path, "q[at + q_stride * blockIdx.y]", FOLDERS[1])
+    step = problem.paged("vllm")
     text = compiled_original(path, step, problem.block_size)
     out, report = run_original(text, step, problem.block_size)
     assert torch.equal(out, step.q)
