@@ -30,16 +30,13 @@ def step(**changes: object) -> dict[str, object]:
     return dict(vars(problem(**{"head_size": 16, "block_size": 8, **changes}).paged("plain")))
 
 
-FIELDS = tuple(field.name for field in fields(DecodeStep))
-
-
-def prepare(backend: str, *values: object, **named: object) -> Launch:
+def prepare(backend: str, **named: object) -> Launch:
     """A launch of the backend of this name, from the fields of a DecodeStep, and its sizes.
 
     Its output is all NaN: memory that is used again may still hold the right answer.
     """
-    step = {name: named.pop(name) for name in FIELDS if name in named}
-    launch = backend_named(backend).prepare(DecodeStep(*values, **step), **named)
+    step = {one.name: named.pop(one.name) for one in fields(DecodeStep) if one.name in named}
+    launch = backend_named(backend).prepare(DecodeStep(**step), **named)
     if not launch.out.is_cuda:  # on a GPU, and on a stand-in for one, reading would wait
         assert launch.out.isnan().all()
     return launch
