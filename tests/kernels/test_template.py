@@ -1,5 +1,6 @@
 """The kernels' files as templates: other sizes, functions of a reader's or a maintainer's own."""
 
+import ast
 from collections.abc import Callable
 from itertools import chain, product
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from numba import cuda
 
-from pa_tutorial.checks.cases import CASES
+from pa_tutorial.checks.cases import CASES, WORKED_EXAMPLE
 from pa_tutorial.checks.comparing import bounds_of, compare
 from pa_tutorial.kernels.cuda_backends import (
     CudaBackend,
@@ -15,10 +16,11 @@ from pa_tutorial.kernels.cuda_backends import (
     naive_backend,
     partials_of,
     v1_backend,
+    v1_vector_backend,
     v2_backend,
 )
 from pa_tutorial.kernels.geometry import CONSTANTS, NUM_THREADS, Geometry
-from pa_tutorial.kernels.sources import KernelFileError, Source
+from pa_tutorial.kernels.sources import FOLDER, KernelFileError, Source, tree_of
 from pa_tutorial.kernels.template import made
 from pa_tutorial.kernels.v1 import ALL_LANES
 from pa_tutorial.paging.layouts import BLOCK_SIZES, DTYPES, HEAD_SIZES
@@ -102,6 +104,42 @@ def warp_sum(value, mask):
         value += cuda.shfl_xor_sync(ALL_LANES, value, step)
         step *= 2
     return value
+
+
+def by_element(name: str) -> Source:
+    """Our function of v1.py, as if a reader had written it."""
+    file = FOLDER / "v1.py"
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    (node,) = (n for n in tree_of("v1").body if getattr(n, "name", "") == name)
+    first = node.decorator_list[0].lineno
+    return Source("".join(lines[first - 1 : node.end_lineno]), str(file), first)
+
+
+@pytest.mark.parametrize("backend", [v1_vector_backend, v2_backend])
+def test_a_function_of_v1_is_executed_before_the_vec_loads(backend: CudaBackend) -> None:
+    """After them, its element loads would take their place, silently."""
+    mine = backend.with_functions(v1=[by_element("load_key")])
+    costs = []
+    for each in (backend, mine, mine.with_functions(v1_vector=[by_element("load_key")])):
+        launch = each.prepare(
+            WORKED_EXAMPLE.paged("vllm"), **({"partition_size": 8} if each.kernel == "v2" else {})
+        )
+        trace = getattr(launch, "partitions", launch).traced()
+        costs.append(trace.only(array="k_cache").num_instructions)
+    assert costs[0] == costs[1] < costs[2]
+
+
+AFTER_OTHERS = {f"pa_tutorial.kernels.{file}" for file in ("v1_vector", "v2", "float8")}
+
+
+def test_no_file_that_is_executed_after_others_is_imported_plainly() -> None:
+    """The functions of a plain v2.py would call v1's element loads, silently."""
+    others = {FOLDER / f"{file}.py" for file in ("v1_vector", "v2", "float8")}
+    others |= {*FOLDER.parent.glob("exercises/window/*/v?_window.py")}  # executed after, too
+    for file in sorted({*FOLDER.parent.rglob("*.py")} - others):
+        nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+        assert not modules & AFTER_OTHERS, file
 
 
 def test_sums_may_be_added_up_in_another_order() -> None:
