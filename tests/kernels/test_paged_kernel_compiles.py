@@ -67,6 +67,15 @@ def test_a_kernel_compiles_to_float32_in_registers_and_vecs_to_wide_loads(
         assert ("global", 2) not in loads, "no element is loaded alone"
 
 
+@pytest.mark.rest("the same for sm_90")
+@pytest.mark.parametrize("stage", ["cuda_naive", "cuda_v1", "cuda_v2"])
+def test_the_reference_compiles_for_older_gpus(stage: str) -> None:
+    for part in parts(stage, REFERENCE):
+        build = compiled(part.kernel, *part.arguments.values(), capability=(8, 0))
+        assert not complaints(build, REFERENCE)
+        assert ".target sm_80" in build.ptx
+
+
 @pytest.mark.rest(keep=["sm_90"])
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=arch)
 def test_the_reference_has_as_many_wide_loads_as_the_original(capability: Capability) -> None:
