@@ -48,14 +48,6 @@ def block_sum(out, a):
 
 
 @cuda.jit
-def neighbour(out, a):
-    s = cuda.shared.array(N, float32)
-    t = cuda.threadIdx.x
-    s[t] = a[t]
-    out[t] = s[N - 1 - t]
-
-
-@cuda.jit
 def shifted(out, a):
     s = cuda.shared.array(64, float32)
     t = cuda.threadIdx.x
