@@ -53,10 +53,10 @@ lab-user:
 # Tests that share compiled kernels or ranks are in one file, so a file stays with one worker.
 TEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
-test: $(ALL)  ## run the checks that show a clone works, every notebook included (5 minutes on 2 cores)
+test: $(ALL)  ## run the checks that show a clone works, every notebook included (4 minutes on 2 cores)
 	$(TEST) --dist loadfile
 
-test-all: $(ALL)  ## run the tests that `make test` leaves out (at most 30 minutes)
+test-all: $(ALL)  ## run the tests that `make test` leaves out (15 minutes)
 	$(TEST) --dist loadfile --rest
 
 test-hours: $(ALL)  ## try every wrong example on every case, a million operations (hours)
