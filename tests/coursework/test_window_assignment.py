@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from pa_tutorial.checks.running import Trial, judge, run_trials
 from pa_tutorial.checks.showing import CaseResult
@@ -21,15 +22,40 @@ from pa_tutorial.exercises.window.files import (
     solution_texts,
     starter_texts,
 )
-from tests.coursework.window_answers import WrongAnswer, load_wrong_answers
+from pa_tutorial.exercises.window.kernel_trials import NUM_THREADS, v1_launch, v2_launches
+from pa_tutorial.exercises.window.window_problem import WindowProblem, attend_in_window
+from pa_tutorial.kernels.compiled.report import CAPABILITIES, Capability, compiled
+from pa_tutorial.kernels.cuda_backends import v1_backend, v2_backend
+from pa_tutorial.kernels.cuda_launch import CudaLaunch
+from tests.coursework.window_answers import WrongAnswer, load_wrong_answers, solved_kernels
 
 each = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 each_draw = pytest.mark.parametrize("draw", [0, 1, 2**31])
 each_wrong = pytest.mark.parametrize(
     "wrong", load_wrong_answers(), ids=lambda wrong: f"{wrong.task}-{wrong.why}"
 )
+F16 = torch.float16
 rest = pytest.mark.rest("its solution earns all, and its starter nothing")
 HandIn = Callable[[Task, Path], object]
+
+
+def outputs(v1: CudaLaunch, v2: CudaLaunch) -> list[torch.Tensor]:
+    v1.simulate()
+    v2.simulate()
+    return [v1.out, v2.out]
+
+
+def test_without_a_window_the_solution_computes_what_our_kernels_compute() -> None:
+    """Its functions are copies of ours: if ours has changed, change these too."""
+    problem = WindowProblem("", "", "", seq_lens=(37, 9), num_heads=2, partition_size=16)
+    first, second = solved_kernels()
+    found = outputs(v1_launch(problem, (first,)), v2_launches(problem, (first, second)))
+    step = problem.paged("vllm")
+    wanted = outputs(
+        v1_backend.prepare(step, num_threads=NUM_THREADS),
+        v2_backend.prepare(step, num_threads=NUM_THREADS, partition_size=16),
+    )
+    assert all(map(torch.equal, found, wanted))
 
 
 @pytest.fixture
@@ -137,3 +163,31 @@ def test_the_page_for_monday_counts_the_cases() -> None:
     assert f"\n{borders} failed, {in_all - borders} deselected\n" in page
     assert f"says `{borders + reference} passed`" in page
     assert f"says `{in_all} passed`" in page
+
+
+@rest
+def test_the_oracle_sees_the_newest_tokens() -> None:
+    """By hand: equal scores, so the output is the mean of what is seen."""
+    keys, values = np.ones((4, 1, 2)), np.array([[9.0, 1], [9, 2], [1, 3], [3, 4]])[:, None]
+    for window, mean in ((2, [2.0, 3.5]), (0, [5.5, 2.5])):
+        out = attend_in_window(np.ones((1, 2)), keys, values, 1.0, np.zeros(1), window)
+        np.testing.assert_allclose(out, [mean])
+
+
+@rest
+@pytest.mark.needs("numba-cuda")
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+def test_the_solution_compiles_to_float32_in_registers(capability: Capability) -> None:
+    def problem(**sizes: object) -> WindowProblem:
+        return WindowProblem("", "", "", seq_lens=(20,), dtype=F16, window=1000, **sizes)
+
+    first, second = solved_kernels()
+    by_element, by_vec = (
+        v1_launch(problem(head_size=128, block_size=16, vectors=vectors), (first,))
+        for vectors in (False, True)
+    )
+    v2 = v2_launches(problem(head_size=64, partition_size=512), (first, second))
+    for launch in (by_element, by_vec, v2.partitions, v2.reduce):
+        build = compiled(launch.kernel, *launch.arguments.values(), capability=capability)
+        assert ".f64" not in build.ptx
+        assert build.spill_bytes == build.stack_bytes == 0
