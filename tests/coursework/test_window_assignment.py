@@ -20,6 +20,7 @@ from pa_tutorial.exercises.window.files import (
     SOLUTION,
     V1,
     solution_texts,
+    solved_kernels,
     starter_texts,
 )
 from pa_tutorial.exercises.window.kernel_trials import NUM_THREADS, v1_launch, v2_launches
@@ -27,7 +28,7 @@ from pa_tutorial.exercises.window.window_problem import WindowProblem, attend_in
 from pa_tutorial.kernels.compiled.report import CAPABILITIES, Capability, compiled
 from pa_tutorial.kernels.cuda_backends import v1_backend, v2_backend
 from pa_tutorial.kernels.cuda_launch import CudaLaunch
-from tests.coursework.window_answers import WrongAnswer, load_wrong_answers, solved_kernels
+from tests.coursework.window_answers import WrongAnswer, load_wrong_answers
 
 each = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 each_draw = pytest.mark.parametrize("draw", [0, 1, 2**31])
