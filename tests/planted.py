@@ -33,6 +33,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from pa_tutorial.printing import print_anything
 from tests.mistakes import Mistake, mistakes_in, parses
 from tests.which_lines import Lines
 
@@ -324,4 +325,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    print_anything()
     main()

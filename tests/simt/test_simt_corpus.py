@@ -17,17 +17,8 @@ from simt.ptx import run_ptx
 PROGRAMS = sorted(Path(__file__).with_name("programs").glob("*.*"))
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in PROGRAMS}
 # These have what the kernels of test_simt_kernels.py don't.
-QUICK = (
-    "dot_half",
-    "histogram",
-    "last_block",
-    "match_any",
-    "moving_sum",
-    "scans",
-    "spin_lock",
-    "ufunc",
-)
-rest = pytest.mark.rest("test_simt_kernels.py", keep=[f"{name}*" for name in QUICK])
+QUICK = {"dot_half", "histogram_not_zeroed", "histogram_racing", "last_block", "match_any"}
+QUICK |= {"moving_sum", "scans", "spin_lock", "ufunc"}
 WAYS = {"simt": {}, "reverse": {"order": "reverse"}, "ptx": {"launcher": run_ptx}}
 each_way = pytest.mark.parametrize(
     "way", ["simt", "reverse", pytest.param("ptx", marks=pytest.mark.needs("numba-cuda"))]
@@ -38,15 +29,20 @@ UNSUPPORTED = {  # what a way says to a program that needs what it doesn't suppo
 puts_back_what_programs_replace = pytest.mark.usefixtures("command")
 
 
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    return [] if name.partition(".")[0] in QUICK else [pytest.mark.rest("test_simt_kernels.py")]
+
+
 def run(way: str, path: Path) -> int | None:
     with simulated(**WAYS[way]):
         return program(str(path), ())()
 
 
-@rest
 @each_way
 @puts_back_what_programs_replace
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=path.name, marks=marks(path.name)) for path in PROGRAMS]
+)
 def test_a_program_is_right_or_its_fault_is_named(
     way: str, path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -71,10 +67,9 @@ def without_one() -> Iterator[object]:
             for other in weaker[found[1]] if "# FAULT" not in text else ():
                 line = text[: found.start()].count("\n") + 1
                 changed = text[: found.start()] + other + text[found.end() :]
-                yield pytest.param(changed, id=f"{name}-{line}-{other}")
+                yield pytest.param(changed, id=f"{name}-{line}-{other}", marks=marks(name))
 
 
-@rest
 @each_way
 @puts_back_what_programs_replace
 @pytest.mark.parametrize("text", list(without_one()))
