@@ -21,6 +21,11 @@ def test_training_lowers_the_loss() -> None:
     assert torch.nn.functional.cross_entropy(scores, text[1:129]).item() < 4.0
 
 
+def test_slopes_halve_from_head_to_head_of_eight() -> None:
+    slopes = TinyConfig(num_heads=8, num_kv_heads=8, alibi=True).alibi_slopes()
+    assert slopes.tolist() == [2.0**-n for n in range(1, 9)]
+
+
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_text_may_grow_one_token_past_the_last_position(use_cache: bool) -> None:
     """The last token is never fed back, so it needs no position."""

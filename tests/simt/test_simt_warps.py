@@ -78,6 +78,7 @@ MISTAKES = [  # and what is said of them
     *((f"{MASKS}\ncuda.{call.format('mask')}", "5 .* 4, which isn't in") for call in TAKEN),
     *((f"if t % 2: {call}", "thread 1 .* thread 0 .* a different path") for call in BARRIERS),
     *((f"{SOME_RETURN}\n{call}", "thread 5 .* thread 0 .* has returned") for call in BARRIERS),
+    *((f"if t == 40: return\n{call}", "thread 40 .* has returned") for call in BARRIERS),
     # A syncwarp orders only the lanes that call it.
     (
         f"{SHARED}if t % 2 == 0:\n    cuda.syncwarp(0x55555555)\n    x = s[t ^ 1]",
