@@ -10,6 +10,7 @@ that a test starts are measured, too. Under measurement some tests of speed fail
 import ast
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ patch = _exit
 disable_warnings = no-data-collected
     module-not-measured
 """
+PHASE = re.compile(r" \((setup|call|teardown)\)$")  # as pytest names it to other processes
 BEFORE_TESTS = ""  # the context of what runs while tests are collected
 seconds: dict[str, float] = defaultdict(float)
 
@@ -81,7 +83,7 @@ class Lines:
             for file in data.measured_files():
                 name = Path(file).relative_to(clone).as_posix()
                 for line, contexts in data.contexts_by_lineno(file).items():
-                    tests = {context.partition(" (")[0] for context in contexts}
+                    tests = {PHASE.sub("", context) for context in contexts}
                     self.tests_of[name][line] |= tests & self.seconds.keys()
 
     def tests(self, file: str, line: int) -> dict[str, float]:

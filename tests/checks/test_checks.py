@@ -19,7 +19,7 @@ from pa_tutorial.checks.comparing import bounds_of, compare, load_bounds, relati
 from pa_tutorial.checks.diagnosing import diagnose
 from pa_tutorial.checks.ladder import STAGES
 from pa_tutorial.checks.running import judge, run_trials, stage_trial
-from pa_tutorial.checks.showing import CaseResult, verdict
+from pa_tutorial.checks.showing import CaseResult, Result, rows, verdict
 from tests.wrong_examples import load_examples
 
 
@@ -213,16 +213,27 @@ def test_a_verdict_says_how_many_times_the_bound_the_error_is(error, bound, word
     assert verdict(CaseResult("case", "isolates", "meaning", False, error, bound)) == words
 
 
+def test_neighbours_that_isolate_the_same_share_a_row_with_the_loosest_bound() -> None:
+    bounds = {"size_8": 1e-4, "size_16": 1e-3, "size_32": 1e-5}
+    cases = [CaseResult(name, "sizes", "", True, 0.0, bound) for name, bound in bounds.items()]
+    cases.append(CaseResult("alone", "another thing", "", True, 0.0, 1e-6))
+    assert rows(Result("title", ("us",), tuple(cases))) == [
+        ("size_8 … 32 (3)", "sizes", "within 1e-03", True),
+        ("alone", "another thing", "within 1e-06", True),
+    ]
+
+
 def test_an_index_error_comes_with_its_variables_and_any_other_only_with_its_line() -> None:
     def forgets_gqa(q, k, v, scale, slopes=None):
         for head in range(q.shape[1]):
             k[:, head]
 
     def stops(q, *others):
-        raise ValueError("no such", len(q))
+        head = 3
+        raise ValueError("no such", head)
 
     trial = stage_trial(STAGES["kv_cache"], "decode/gqa")
     reports = [judge(trial, function)[0].report() for function in (forgets_gqa, stops)]
     assert "of forgets_gqa:  k[:, head]\n  where head = " in reports[0]
     assert "check this first: Query head h reads KV head" in reports[0]
-    assert reports[1].endswith(' of stops:  raise ValueError("no such", len(q))')
+    assert reports[1].endswith(' of stops:  raise ValueError("no such", head)')
