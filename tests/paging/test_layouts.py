@@ -44,6 +44,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 def test_each_number_has_the_element_of_the_formula_to_itself(name, dtype, side) -> None:
     layout = make(name, dtype)
     cache = dict(zip("kv", layout.empty(), strict=True))[side]
+    assert cache.nbytes == 5 * layout.bytes_per_block // 2
     place_of, element_of = getattr(layout, f"{side}_place"), getattr(layout, f"{side}_element")
     elements = []
     for where in product(range(5), range(2), range(4), range(16)):  # block, head, token, dim
