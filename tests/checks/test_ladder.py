@@ -165,6 +165,13 @@ def test_a_nan_of_a_token_is_in_all_that_reads_it(stage: Stage, name: str) -> No
     assert torch.equal(out.isnan(), expected)
 
 
+def test_every_stage_is_checked_against_one_before_it() -> None:
+    names = list(STAGES)
+    for index, stage in enumerate(STAGES.values()):
+        assert set(stage.checked_against) <= set(names[:index])
+        assert stage.checked_against or index == 0
+
+
 def test_the_stages_of_the_kernel_are_its_backends() -> None:
     """Each gives the same output, so no check would see one in the place of another."""
     for name in ("naive", "v1", "v1_vector", "v2"):
