@@ -68,6 +68,18 @@ def test_slots_of_each_kind_by_hand(requests, memory, after) -> None:
         server.step()
 
 
+def test_the_youngest_gives_its_blocks_back_and_comes_again() -> None:
+    """Three blocks of 2, and at first one for each. At step 2 the first request takes the third."""
+    server = Server([Request(1, 4), Request(1, 2)], Blocks(6, 2))
+    server.step()
+    server.step()
+    assert (server.running, list(server.waiting), server.num_preemptions) == ([0], [1], 1)
+    # Its two tokens are kept as text.
+    assert (server.num_tokens, server.num_recomputed) == ([3, 2], 2)
+    server.step()
+    assert server.running == [0]  # 3 tokens need two blocks; one is free
+
+
 def test_means_are_over_the_steps_with_a_queue() -> None:
     """One request of 4 slots at a time: steps 1-3 with a queue, steps 4-6 without."""
     run = simulate([Request(1, 3), Request(1, 3)], Contiguous(4, "oracle"))
@@ -94,6 +106,7 @@ ONE = [Request(1, 1)]
     [
         (Contiguous, (9, "best"), "policy is 'best'"),
         (Blocks, (3, 4), "num_slots is 3; .* 4"),
+        (Server, ([], Blocks(9, 1)), "requests is empty"),
         (Server, ([*ONE, Request(4, 5)], Blocks(11, 4)), "request 1 .* is 9; .* at most 8"),
         (Server, (ONE, Contiguous(60, "max", 64)), "request 0 is 64; .* most 60"),
         (lambda: simulate(ONE, Blocks(8, 4)).shares, (), "at which a request waits is 0"),

@@ -50,6 +50,15 @@ REFUSED = {
     "raise ValueError(t)": "takes constants alone, and none by name",
     "raise ValueError(why=1)": "takes constants alone, and none by name",
     "raise Odd(1)": "missing 1 required positional argument: 'table'",
+    "return a[0]": "cannot return a value",
+    # names, indices and arrays
+    "out[0] = cuda.threadIdx.w": "has x, y and z, not w",
+    "cuda.syncthreads": r"cuda.syncthreads isn't called",
+    "out[0] = a[0, 0]": "a has 1 dimensions, the index has 2",
+    "out[0, 0] = 1": "out has 1 dimensions, the index has 2",
+    "out[0] = cuda.ldcg(t, 0)": "t is not an array",
+    "s = cuda.shared.array(4, np.longdouble)": "does not know an array of",
+    "s = cuda.shared.array(4, np.int32, 17)": "a power of 2",
     # reshape and view
     "out[0] = a[::2].reshape(2)[0]": "needs a contiguous array",
     "out[0] = cuda.local.array(4, np.int32).view(np.int64)[0]": "view on a local array",
