@@ -194,7 +194,6 @@ def test_a_float_out_of_range_becomes_the_same_integer_on_every_machine(name: st
 PAIRS = np.array([*product([*EDGES[::2], 0.007, 0.1, 12345.678], repeat=2)])
 WHOLE_PAIRS = np.array([(a, b) for a in [0, *HOSTILE] for b in HOSTILE])
 TYPES_OF_FLOATS = ("float32 float32", "float64 float64", "float64 float32")
-TYPES_OF_INTEGERS = ("int32 int64", "uint32 uint64", "int64 uint64")
 LARGER_AND_SMALLER = ("np.maximum", "np.minimum", "np.fmax", "np.fmin", "max", "min")
 OF_INTEGERS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Eq)
 
